@@ -1,0 +1,1 @@
+"""Flower clients, thin shells over the agents of flwr_fbo.core."""

@@ -1,0 +1,1 @@
+"""The mathematics: numpy and scipy, never Flower."""

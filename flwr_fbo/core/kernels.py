@@ -1,0 +1,127 @@
+r"""Stationary kernels, their derivatives, and draws from their spectra.
+
+Notation
+
+==================  =====================================  ======================
+paper               here                                   shape
+==================  =====================================  ======================
+``k(x, x')``        ``kernel(a, b)``                       (n, m)
+``l``               ``lengthscales``                       (E,), or () for all
+``sigma_0^2``       ``variance``                           scalar
+``s_i ~ p(s)``      ``kernel.frequencies(count, E, rng)``  (M, E)
+==================  =====================================  ======================
+
+Every kernel here is a profile of the scaled squared distance
+:math:`r^2 = \sum_d (a_d - b_d)^2 / l_d^2`, so one derivative with respect to ``r^2`` serves
+the gradients in the inputs and in the length scales alike.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from flwr_fbo.core.space import Array
+
+
+class Kernel(Protocol):
+    """A stationary covariance function."""
+
+    lengthscales: float | Array
+    variance: float
+
+    def profile(self, squared: Array) -> tuple[Array, Array]:
+        """Correlation and its derivative, both as functions of the scaled squared distance."""
+
+    def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
+        """Draws from the spectral density p(s): (count, dimension)."""
+
+    def __call__(self, a: Array, b: Array) -> Array:
+        """Covariances between the rows of a (n, E) and of b (m, E): (n, m)."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Stationary(ABC):
+    lengthscales: float | Array = 1.0
+    variance: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not np.all(np.asarray(self.lengthscales) > 0):
+            raise ValueError(f"`lengthscales` must be > 0, but got {self.lengthscales!r}")
+        if not self.variance > 0:
+            raise ValueError(f"`variance` must be > 0, but got {self.variance!r}")
+
+    @abstractmethod
+    def profile(self, squared: Array) -> tuple[Array, Array]: ...
+
+    def __call__(self, a: Array, b: Array) -> Array:
+        return self.variance * self.profile(squared_distance(a, b, self.lengthscales))[0]
+
+
+@dataclass(frozen=True, eq=False)
+class SquaredExponential(_Stationary):
+    r"""FTS App. A: :math:`k = \sigma_0^2 \exp(-r^2 / 2)`, with a Gaussian spectrum."""
+
+    def profile(self, squared: Array) -> tuple[Array, Array]:
+        """See :class:`Kernel`."""
+        value = np.exp(-0.5 * squared)
+        return value, -0.5 * value
+
+    def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
+        """p(s) = N(0, l^-2 I)."""
+        return np.asarray(rng.standard_normal((count, dimension)) / self.lengthscales)
+
+
+@dataclass(frozen=True, eq=False)
+class Matern(_Stationary):
+    r"""Matern kernel of smoothness ``nu`` 1/2, 3/2 or 5/2, with a Student-t spectrum.
+
+    With :math:`s = \sqrt{2 \nu r^2}`: nu=1/2 is :math:`e^{-s}`, 3/2 is :math:`(1 + s) e^{-s}`,
+    5/2 is :math:`(1 + s + s^2/3) e^{-s}`.
+    """
+
+    nu: float = 2.5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.nu not in (0.5, 1.5, 2.5):
+            raise ValueError(f"`nu` must be 0.5, 1.5 or 2.5, but got {self.nu!r}")
+
+    def profile(self, squared: Array) -> tuple[Array, Array]:
+        """See :class:`Kernel`."""
+        s = np.sqrt(2.0 * self.nu * np.maximum(squared, 0.0))
+        decay = np.exp(-s)
+        if self.nu == 0.5:  # not differentiable at zero: the slope there is set to 0
+            slope = np.divide(-0.5 * decay, s, out=np.zeros_like(s), where=s > 0)
+            return decay, slope
+        if self.nu == 1.5:
+            return (1.0 + s) * decay, -1.5 * decay
+        return (1.0 + s + s * s / 3.0) * decay, -(5.0 / 6.0) * (1.0 + s) * decay
+
+    def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
+        """p(s) is a multivariate t with 2 nu degrees of freedom: a Gaussian over a chi."""
+        gaussian = rng.standard_normal((count, dimension))
+        mixing = np.sqrt(2.0 * self.nu / rng.chisquare(2.0 * self.nu, (count, 1)))
+        return np.asarray(gaussian * mixing / self.lengthscales)
+
+
+def squared_distance(a: Array, b: Array, lengthscales: float | Array) -> Array:
+    """Scaled squared distances between the rows of a (n, E) and b (m, E): (n, m)."""
+    p, q = a / lengthscales, b / lengthscales
+    squared = (p * p).sum(1)[:, None] + (q * q).sum(1)[None, :] - 2.0 * (p @ q.T)
+    return np.asarray(np.maximum(squared, 0.0))
+
+
+def kernel_named(
+    name: str, lengthscales: float | Array = 1.0, variance: float = 1.0
+) -> SquaredExponential | Matern:
+    """The kernel that a setting such as ``kernel = "matern52"`` means."""
+    if name == "se":
+        return SquaredExponential(lengthscales, variance)
+    orders = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+    if name not in orders:
+        raise ValueError(f"`kernel` must be one of se, {', '.join(orders)}, but got {name!r}")
+    return Matern(lengthscales, variance, orders[name])

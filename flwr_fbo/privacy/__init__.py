@@ -1,0 +1,1 @@
+"""Privacy: mechanisms, events, accountants, calibration, ledger, audit. Never Flower."""
