@@ -1,0 +1,134 @@
+"""How a server and its agents talk, whatever the strategy and whatever carries the messages.
+
+Every strategy of this package is a pair of restartable state machines that know nothing of
+Flower:
+
+- a :class:`Server` says what to ask each agent in the next round (:meth:`Server.requests`) and
+  takes in what came back (:meth:`Server.close`);
+- an :class:`Agent` answers one :class:`Request` at a time. It pays for evaluations through its
+  :class:`~flwr_fbo.core.evaluation.Evaluator` and keeps what it must remember in its records.
+
+``flwr_fbo.wire`` turns requests and replies into Flower messages and back; the strategies and
+clients carry them. Both machines can be used by hand just as well::
+
+    requests = server.requests(range(server.agents))
+    server.close({n: agents[n].answer(r) for n, r in requests.items()})
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from flwr_fbo.core.settings import Scalar
+from flwr_fbo.core.space import Array, Space
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What every agent must know once, before its first request. Public: no data are in it."""
+
+    kind: str
+    space: Space
+    values: Mapping[str, Scalar] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """A fingerprint: agents set up with another one must be set up again."""
+        text = json.dumps([self.kind, self.space.to_dict(), dict(self.values)], sort_keys=True)
+        hashed = hashlib.sha256(text.encode())
+        for name in sorted(self.arrays):
+            hashed.update(name.encode())
+            hashed.update(np.ascontiguousarray(self.arrays[name], dtype="<f8").tobytes())
+        return hashed.hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class Request:
+    """What the server asks of one agent in one round.
+
+    ``expects`` names the arrays of a good reply and their shapes; whatever carries the reply
+    refuses anything else before the server sees it.
+    """
+
+    kind: str
+    round: int
+    values: Mapping[str, Scalar] = field(default_factory=dict)
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    expects: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An agent's answer: the arrays that were expected, or the reason why there are none.
+
+    ``declined`` is a fixed word such as ``"budget"`` or the class name of an error; it must
+    never carry data.
+    """
+
+    arrays: Mapping[str, Array] = field(default_factory=dict)
+    declined: str = ""
+
+
+class ReplyError(ValueError):
+    """A reply is not what its request expects; the message holds no data of the sender."""
+
+
+def checked(request: Request, reply: Reply) -> Reply:
+    """The reply, if its arrays have the expected names, shapes and finite values."""
+    if reply.declined:
+        return reply
+    if set(reply.arrays) != set(request.expects):
+        raise ReplyError(f"arrays must be {sorted(request.expects)}, got {sorted(reply.arrays)}")
+    for name, shape in request.expects.items():
+        array = reply.arrays[name]
+        if array.shape != shape or array.dtype != np.float64:
+            raise ReplyError(
+                f"`{name}` must be float64 of shape {shape}, got {array.dtype} of {array.shape}"
+            )
+        if not np.all(np.isfinite(array)):
+            raise ReplyError(f"`{name}` must be finite")
+    return reply
+
+
+class Server(Protocol):
+    """The server's half of a strategy: a state machine that can be stored and restored."""
+
+    #: How many agents take part; they are numbered from 0.
+    agents: int
+    #: The round that :meth:`requests` speaks of, counted from 0.
+    round: int
+    #: How many rounds are planned; None where that depends on what is found.
+    rounds: int | None
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to ask."""
+
+    def setup(self) -> Setup:
+        """What agents are told once."""
+
+    def requests(self, present: Sequence[int]) -> dict[int, Request]:
+        """What to ask which of the agents that are there. Asking twice changes nothing."""
+
+    def close(self, replies: Mapping[int, Reply]) -> None:
+        """Take in the round's checked replies (absent agents are left out) and go on."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that :meth:`load_state_dict` needs: JSON values and numpy arrays."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a stored state as if nothing had happened."""
+
+
+class Agent(Protocol):
+    """One party's half of a strategy."""
+
+    def answer(self, request: Request) -> Reply:
+        """Do what is asked. Asking again for the same round pays for nothing twice."""
