@@ -20,31 +20,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
 from flwr_fbo.core.space import Array
 
 
-class Kernel(Protocol):
-    """A stationary covariance function."""
-
-    lengthscales: float | Array
-    variance: float
-
-    def profile(self, squared: Array) -> tuple[Array, Array]:
-        """Correlation and its derivative, both as functions of the scaled squared distance."""
-
-    def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
-        """Draws from the spectral density p(s): (count, dimension)."""
-
-    def __call__(self, a: Array, b: Array) -> Array:
-        """Covariances between the rows of a (n, E) and of b (m, E): (n, m)."""
-
-
 @dataclass(frozen=True, eq=False)
-class _Stationary(ABC):
+class Kernel(ABC):
+    """A stationary covariance function, given by its profile in the scaled squared distance."""
+
     lengthscales: float | Array = 1.0
     variance: float = 1.0
 
@@ -55,18 +40,24 @@ class _Stationary(ABC):
             raise ValueError(f"`variance` must be > 0, but got {self.variance!r}")
 
     @abstractmethod
-    def profile(self, squared: Array) -> tuple[Array, Array]: ...
+    def profile(self, squared: Array) -> tuple[Array, Array]:
+        """Correlation and its derivative, both as functions of the scaled squared distance."""
+
+    @abstractmethod
+    def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
+        """Draws from the spectral density p(s): (count, dimension)."""
 
     def __call__(self, a: Array, b: Array) -> Array:
+        """Covariances between the rows of a (n, E) and of b (m, E): (n, m)."""
         return self.variance * self.profile(squared_distance(a, b, self.lengthscales))[0]
 
 
 @dataclass(frozen=True, eq=False)
-class SquaredExponential(_Stationary):
+class SquaredExponential(Kernel):
     r"""FTS App. A: :math:`k = \sigma_0^2 \exp(-r^2 / 2)`, with a Gaussian spectrum."""
 
     def profile(self, squared: Array) -> tuple[Array, Array]:
-        """See :class:`Kernel`."""
+        """Correlation exp(-r^2 / 2) and its derivative in r^2."""
         value = np.exp(-0.5 * squared)
         return value, -0.5 * value
 
@@ -76,7 +67,7 @@ class SquaredExponential(_Stationary):
 
 
 @dataclass(frozen=True, eq=False)
-class Matern(_Stationary):
+class Matern(Kernel):
     r"""Matern kernel of smoothness ``nu`` 1/2, 3/2 or 5/2, with a Student-t spectrum.
 
     With :math:`s = \sqrt{2 \nu r^2}`: nu=1/2 is :math:`e^{-s}`, 3/2 is :math:`(1 + s) e^{-s}`,
@@ -91,7 +82,7 @@ class Matern(_Stationary):
             raise ValueError(f"`nu` must be 0.5, 1.5 or 2.5, but got {self.nu!r}")
 
     def profile(self, squared: Array) -> tuple[Array, Array]:
-        """See :class:`Kernel`."""
+        """Correlation and its derivative in r^2."""
         s = np.sqrt(2.0 * self.nu * np.maximum(squared, 0.0))
         decay = np.exp(-s)
         if self.nu == 0.5:  # not differentiable at zero: the slope there is set to 0
@@ -115,9 +106,7 @@ def squared_distance(a: Array, b: Array, lengthscales: float | Array) -> Array:
     return np.asarray(np.maximum(squared, 0.0))
 
 
-def kernel_named(
-    name: str, lengthscales: float | Array = 1.0, variance: float = 1.0
-) -> SquaredExponential | Matern:
+def kernel_named(name: str, lengthscales: float | Array = 1.0, variance: float = 1.0) -> Kernel:
     """The kernel that a setting such as ``kernel = "matern52"`` means."""
     if name == "se":
         return SquaredExponential(lengthscales, variance)

@@ -61,7 +61,7 @@ class Task(ABC):
     #: What may be set with ``--set`` or run-config; an instance is given to ``__init__``.
     settings_class: ClassVar[type[Settings]] = Settings
     #: Strategy settings that the papers used on this task, applied by ``preset = "paper"``.
-    paper_settings: Mapping[str, Any] = {}
+    paper_settings: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = self.settings_class() if settings is None else settings

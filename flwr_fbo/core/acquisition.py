@@ -1,0 +1,166 @@
+"""Where a sampled function is largest: over the whole space or a function per sub-region.
+
+The search is the papers' (DP-FTS-DE App. B.2.6): many points, then gradient ascent from the
+best twenty. Here the points are quasi-random and the ascents climb together. Finite spaces are
+searched exactly; integers and categories are never relaxed, but moved by exchanges.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from flwr_fbo.core.ascent import maximise
+from flwr_fbo.core.gp import Path
+from flwr_fbo.core.regions import Regions
+from flwr_fbo.core.space import Array, Categorical, Float, Int, Space
+
+CANDIDATES = 1000
+STARTS = 20
+#: A purely discrete space with at most this many points is enumerated.
+ENUMERABLE = 20_000
+#: Most alternatives tried in one exchange of an integer with more values than that.
+EXCHANGES = 32
+#: Relative error of a scan; what lies within it of the best is looked at exactly.
+SCAN_ERROR = 1e-3
+
+
+def argmax(
+    path: Path,
+    space: Space,
+    rng: np.random.Generator,
+    regions: Regions | None = None,
+    incumbents: Array | None = None,
+) -> Array:
+    """The point of the space at which the path is largest: (D,).
+
+    With ``regions`` the path holds one function a sub-region, and the search is over all of
+    them: arg max of phi(x)' omega^(i[x]) (Algorithm 2, line 8). ``incumbents`` (k, D) are
+    further points to start from.
+    """
+    everything = all_points(space)
+    if everything is not None:
+        return _exact(path, space, everything, regions)
+    points = quasi_random(CANDIDATES, space.dimension, rng)
+    if incumbents is not None and len(incumbents):
+        points = np.vstack([points, incumbents])
+    points = space.snap(points)
+    scores = path.scan(space.embed(points), _located(regions, points))
+    starts = points[np.argsort(-scores)[:STARTS]]
+    best, value = _refine(path, space, starts, regions)
+    if not all(isinstance(p, Float) for p in space.parameters.values()):
+        best, value = _exchange(path, space, best, value, regions)
+    return np.asarray(best[int(np.argmax(value))])
+
+
+def all_points(space: Space) -> Array | None:
+    """Every point of a finite or small discrete space (n, D); None where there are too many."""
+    if space.points is not None:
+        return space.points
+    sizes = [p.size for p in space.parameters.values() if not isinstance(p, Float)]
+    if len(sizes) < space.dimension or math.prod(sizes) > ENUMERABLE:
+        return None
+    axes = [
+        p.unit(np.arange(p.size)) for p in space.parameters.values() if not isinstance(p, Float)
+    ]
+    return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+
+
+def quasi_random(count: int, dimension: int, rng: np.random.Generator) -> Array:
+    """A shifted additive-recurrence sequence (R. Roberts): ``count`` evenly spread points."""
+    ratio = 2.0
+    for _ in range(50):  # the positive root of x^(D+1) = x + 1
+        ratio = (1.0 + ratio) ** (1.0 / (dimension + 1))
+    steps = ratio ** -np.arange(1.0, dimension + 1)
+    index = np.arange(1, count + 1)[:, None]
+    return np.asarray((rng.random(dimension) + index * steps) % 1.0)
+
+
+def _located(regions: Regions | None, units: Array) -> np.ndarray | None:
+    return None if regions is None else regions.locate(units)
+
+
+def _exact(path: Path, space: Space, points: Array, regions: Regions | None) -> Array:
+    scores = path.scan(space.embed(points), _located(regions, points))
+    near = points[scores >= scores.max() - SCAN_ERROR * (1.0 + np.abs(scores).max())]
+    exact = path.value(space.embed(near), _located(regions, near))
+    return np.asarray(near[int(np.argmax(exact))])
+
+
+def _refine(
+    path: Path, space: Space, starts: Array, regions: Regions | None
+) -> tuple[Array, Array]:
+    """Climb from the starts (S, D) along the real parameters, each within its sub-region."""
+    real = np.array([isinstance(p, Float) for p in space.parameters.values()])
+    embedded = _embedded_columns(space)[real]
+    place = _located(regions, starts)
+    low = np.zeros_like(starts) if regions is None else regions.low[place]
+    high = np.ones_like(starts) if regions is None else regions.high[place]
+    if not real.any():
+        return starts, path.value(space.embed(starts), place)
+
+    def objective(x: Array, rows: np.ndarray) -> tuple[Array, Array]:
+        units = starts[rows].copy()
+        units[:, real] = x
+        where = None if place is None else place[rows]
+        value, gradient = path.value_and_gradient(space.embed(units), where)
+        return value, gradient[:, embedded]
+
+    x, value = maximise(objective, starts[:, real], low[:, real], high[:, real])
+    units = starts.copy()
+    units[:, real] = x
+    return _inside(units, regions, place), value
+
+
+def _inside(units: Array, regions: Regions | None, place: np.ndarray | None) -> Array:
+    # Sub-regions are open above: a point that climbed to the upper face belongs to the
+    # neighbour, whose function is another. Step back by one rounding error.
+    if regions is None or place is None:
+        return units
+    high = regions.high[place]
+    return np.where((units >= high) & (high < 1.0), np.nextafter(high, 0.0), units)
+
+
+def _exchange(
+    path: Path, space: Space, units: Array, value: Array, regions: Regions | None
+) -> tuple[Array, Array]:
+    """Try other values of each discrete parameter of the best points until none improves."""
+    order = np.argsort(-value)[: STARTS // 4]
+    units, value = units[order], value[order]
+    for _ in range(5):
+        before = value.copy()
+        for column, parameter in enumerate(space.parameters.values()):
+            if isinstance(parameter, Float):
+                continue
+            options = _alternatives(parameter, units[:, column])  # (S, K)
+            trial = np.repeat(units[:, None, :], options.shape[1], axis=1)
+            trial[:, :, column] = options
+            rows = trial.reshape(-1, space.dimension)
+            scores = path.value(space.embed(rows), _located(regions, rows))
+            scores = scores.reshape(options.shape)
+            pick = scores.argmax(axis=1)
+            better = scores[np.arange(len(units)), pick] > value
+            units[better] = trial[np.arange(len(units)), pick][better]
+        units, value = _refine(path, space, units, regions)
+        if not np.any(value > before + 1e-12):
+            break
+    return units, value
+
+
+def _alternatives(parameter: Int | Categorical, current: Array) -> Array:
+    """Values to try in place of the current ones (S,): all, or the nearest and a spread (S, K)."""
+    size = parameter.size
+    if size <= EXCHANGES:
+        options = np.broadcast_to(np.arange(size), (len(current), size))
+    else:
+        near = parameter.index(current)[:, None] + np.arange(-EXCHANGES // 4, EXCHANGES // 4 + 1)
+        spread = np.linspace(0, size - 1, EXCHANGES // 2).round().astype(np.int64)
+        options = np.hstack([near, np.broadcast_to(spread, (len(current), len(spread)))])
+    return parameter.unit(np.clip(options, 0, size - 1))
+
+
+def _embedded_columns(space: Space) -> np.ndarray:
+    """The first embedded column of each parameter: (D,)."""
+    widths = [p.size if isinstance(p, Categorical) else 1 for p in space.parameters.values()]
+    return np.concatenate([[0], np.cumsum(widths)[:-1]]).astype(np.int64)

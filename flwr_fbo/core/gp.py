@@ -1,0 +1,168 @@
+r"""Exact Gaussian process regression: posterior, and functions drawn from it.
+
+Notation
+
+==========================  ==============================  ==========
+paper                       here                            shape
+==========================  ==============================  ==========
+``D_t``                     ``gp.x``, ``gp.y``              (t, E), (t,)
+``k``                       ``gp.kernel``
+``sigma^2`` or ``lambda``   ``gp.noise``                    scalar
+``mu_t(x)``                 ``gp.posterior(x)[0]``          (n,)
+``sigma_t^2(x)``            ``gp.posterior(x)[1]``          (n,)
+``f_t``                     ``gp.sample_path(rng, beta)``   a :class:`Path`
+==========================  ==============================  ==========
+
+Inputs are embedded coordinates (:meth:`flwr_fbo.core.space.Space.embed`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import cho_solve, solve_triangular
+
+from flwr_fbo.core.features import RandomFeatures, WeightPosterior
+from flwr_fbo.core.kernels import Kernel, squared_distance
+from flwr_fbo.core.linalg import extend, factorise
+from flwr_fbo.core.space import Array
+
+#: Features that carry the prior part of a path. The data part is exact, so that this bounds
+#: only how well the prior's shape is met far from the data.
+PATH_FEATURES = 256
+#: From so many observations on, paths are drawn in weight space: no cubic cost in t.
+WEIGHT_SPACE_FROM = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """A function drawn once and then evaluated anywhere: phi(x)'w + k(x, centres) c.
+
+    ``weights`` (M,) is one function; (P, M) is one a sub-region, and then :meth:`value` takes
+    the number of each row's sub-region.
+    """
+
+    features: RandomFeatures
+    weights: Array
+    kernel: Kernel | None = None
+    centres: Array | None = None
+    coefficients: Array | None = None
+
+    def _rows(self, regions: np.ndarray | None) -> Array:
+        if self.weights.ndim == 1:
+            return self.weights
+        if regions is None:
+            raise ValueError("a path with one function a sub-region needs each row's sub-region")
+        return np.asarray(self.weights[regions])
+
+    def scan(self, x: Array, regions: np.ndarray | None = None) -> Array:
+        """The function at the rows of x (n, E), good to about 1e-4: (n,)."""
+        value = self.features.scan(x, self._rows(regions))
+        if self.kernel is None or self.centres is None or self.coefficients is None:
+            return value
+        return np.asarray(value + self.kernel(x, self.centres) @ self.coefficients)
+
+    def value(self, x: Array, regions: np.ndarray | None = None) -> Array:
+        """The function at the rows of x (n, E): (n,)."""
+        return self.value_and_gradient(x, regions)[0]
+
+    def value_and_gradient(
+        self, x: Array, regions: np.ndarray | None = None
+    ) -> tuple[Array, Array]:
+        """The function (n,) and its gradient (n, E) at the rows of x (n, E)."""
+        value, gradient = self.features.value_and_gradient(x, self._rows(regions))
+        if self.kernel is None or self.centres is None or self.coefficients is None:
+            return value, gradient
+        scales = np.broadcast_to(np.asarray(self.kernel.lengthscales) ** 2, x.shape[1])
+        squared = squared_distance(x, self.centres, self.kernel.lengthscales)  # (n, t)
+        correlation, slope = self.kernel.profile(squared)
+        value = value + self.kernel.variance * (correlation @ self.coefficients)
+        pull = 2.0 * self.kernel.variance * slope * self.coefficients  # d/d r^2, times 2
+        gradient = gradient + (pull.sum(axis=1)[:, None] * x - pull @ self.centres) / scales
+        return value, gradient
+
+
+class GaussianProcess:
+    """The posterior of equation (1), extended one observation at a time."""
+
+    def __init__(self, kernel: Kernel, noise: float, x: Array, y: Array) -> None:
+        if not noise > 0:
+            raise ValueError(f"`noise` must be > 0, but got {noise!r}")
+        if x.ndim != 2 or y.shape != x.shape[:1]:
+            raise ValueError(f"`x` must be (t, E) and `y` (t,), but got {x.shape} and {y.shape}")
+        self.kernel, self.noise = kernel, noise
+        self.x, self.y = x, y
+
+    @cached_property
+    def _factor(self) -> Array:
+        square = self.kernel(self.x, self.x)
+        square[np.diag_indices_from(square)] += self.noise
+        return factorise(square)
+
+    def _solve(self, right: Array) -> Array:
+        return np.asarray(cho_solve((self._factor, True), right, check_finite=False))
+
+    def with_data(self, x: Array, y: Array) -> GaussianProcess:
+        """The same process given more rows of x; what is known of the first ones is kept.
+
+        The factor grows by one row at a time in O(t^2); scores may all have changed.
+        """
+        larger = GaussianProcess(self.kernel, self.noise, x, y)
+        factor = self.__dict__.get("_factor")
+        known = len(self.y)
+        if factor is None or known == 0 or not np.array_equal(x[:known], self.x):
+            return larger
+        cross = self.kernel(x, x[known:])  # (t, new)
+        for row in range(known, len(x)):
+            corner = self.kernel.variance + self.noise
+            factor = extend(factor, cross[:row, row - known], corner)
+            if factor is None:
+                return larger
+        larger.__dict__["_factor"] = factor
+        return larger
+
+    def posterior(self, x: Array) -> tuple[Array, Array]:
+        """Mean and variance of the function at the rows of x: (n,) and (n,)."""
+        if not len(self.y):
+            return np.zeros(len(x)), np.full(len(x), self.kernel.variance)
+        cross = self.kernel(x, self.x)  # (n, t)
+        mean = cross @ self._solve(self.y)
+        half = solve_triangular(self._factor, cross.T, lower=True)  # (t, n)
+        variance = self.kernel.variance - (half * half).sum(axis=0)
+        return mean, np.maximum(variance, 0.0)
+
+    def information_gain(self) -> float:
+        """Half the log determinant of I + K / noise: what the data have told so far."""
+        if not len(self.y):
+            return 0.0
+        return float(np.log(np.diag(self._factor)).sum() - 0.5 * len(self.y) * np.log(self.noise))
+
+    def sample_path(
+        self, rng: np.random.Generator, beta: float = 1.0, features: int = PATH_FEATURES
+    ) -> Path:
+        """A function from GP(mu_t, beta^2 sigma_t^2), drawn by pathwise conditioning.
+
+        A prior draw phi'w is corrected at the data: mu_t + beta (phi'w - k (K + noise I)^-1
+        (Phi w + e)) has exactly the posterior's mean and, for an exact prior draw, covariance.
+        """
+        basis = RandomFeatures.draw(self.kernel, features, self.x.shape[1], rng)
+        spread = np.sqrt(self.kernel.variance)
+        if len(self.y) >= WEIGHT_SPACE_FROM:
+            return self._weight_space_path(basis, rng, beta)
+        weights = rng.standard_normal(features) * spread
+        if not len(self.y):
+            return Path(basis, beta * weights)
+        noise = np.sqrt(self.noise) * rng.standard_normal(len(self.y))
+        prior = basis(self.x) @ weights + noise
+        coefficients = self._solve(self.y - beta * prior)
+        return Path(basis, beta * weights, self.kernel, self.x, coefficients)
+
+    def _weight_space_path(
+        self, basis: RandomFeatures, rng: np.random.Generator, beta: float
+    ) -> Path:
+        scale = np.sqrt(self.kernel.variance)
+        posterior = WeightPosterior(scale * basis(self.x), self.y, self.noise)
+        mean = posterior.mean()
+        return Path(basis, scale * (mean + beta * (posterior.sample(rng) - mean)))

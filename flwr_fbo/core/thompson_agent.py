@@ -1,0 +1,127 @@
+"""The agent of FTS and DP-FTS-DE behind the common protocol: evaluate, remember, share omega.
+
+Requests it knows (see :mod:`flwr_fbo.core.protocol`):
+
+==============  ================================  ============================
+kind            values                            arrays
+==============  ================================  ============================
+``explore``     ``count``, ``home`` (or -1)       -
+``history``     ``count``                         -
+``step``        ``own-probability``               ``advice`` (P, M), or none
+==============  ================================  ============================
+
+Either may expect ``omega`` (M,) in the reply; nothing else is ever sent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+
+import numpy as np
+
+from flwr_fbo.core.evaluation import Evaluation, Evaluator, Records
+from flwr_fbo.core.features import RandomFeatures
+from flwr_fbo.core.hyperparameters import Hyperparameters
+from flwr_fbo.core.kernels import kernel_named
+from flwr_fbo.core.protocol import Reply, Request, Setup
+from flwr_fbo.core.regions import Regions
+from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.thompson import Advice, ThompsonSampler, ThompsonSettings
+
+KIND = "thompson"
+#: Rounds of an agent's history before the start are keyed apart from the federation's.
+HISTORY = 1_000_000
+
+
+def thompson_setup(
+    space: Space, settings: ThompsonSettings, regions: Regions, rng: np.random.Generator
+) -> Setup:
+    """What the server tells every agent once: settings, shared features, sub-regions."""
+    kernel = kernel_named(settings.feature_kernel, settings.feature_lengthscale)
+    features = RandomFeatures.draw(kernel, settings.features, space.embedding_dimension, rng)
+    agent_keys = ThompsonSettings.keys()
+    values = {k: v for k, v in settings.to_mapping().items() if k in agent_keys}
+    arrays = {
+        "frequencies": features.frequencies,
+        "phases": features.phases,
+        "splits": np.array(regions.splits, dtype=np.float64),
+    }
+    return Setup(KIND, space, values, arrays)
+
+
+class ThompsonAgent:
+    """One party. Its records are its state: evaluations, and fits that took time."""
+
+    def __init__(
+        self, setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...]
+    ) -> None:
+        self._evaluator = evaluator
+        self._regions = Regions(tuple(int(k) for k in setup.arrays["splits"]))
+        features = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
+        settings = ThompsonSettings.from_mapping(setup.values)
+
+        def on_fit(observations: int, found: Hyperparameters) -> None:
+            records.append("fit", {"observations": observations, **asdict(found)})
+
+        self.sampler = ThompsonSampler(setup.space, settings, features, seed, on_fit)
+        for evaluation in evaluator.history:
+            self._tell(evaluation)
+        for record in records.read("fit"):
+            self.sampler.remember_fit(record["observations"], record)
+
+    def answer(self, request: Request) -> Reply:
+        """See :class:`flwr_fbo.core.protocol.Agent`."""
+        if request.kind == "explore":
+            self._explore(request)
+        elif request.kind == "history":
+            self._history(request)
+        elif request.kind == "step":
+            self._step(request)
+        else:
+            raise ValueError(f"a Thompson agent does not know the request {request.kind!r}")
+        if "omega" not in request.expects:
+            return Reply()
+        return Reply({"omega": self.sampler.message(request.round)})
+
+    def _explore(self, request: Request) -> None:
+        count, home = int(request.values["count"]), int(request.values["home"])
+        low: float | Array = 0.0 if home < 0 else self._regions.low[home]
+        high: float | Array = 1.0 if home < 0 else self._regions.high[home]
+        points = self.sampler.explore(count, low, high, request.round)
+        for play, unit in enumerate(points):
+            self._evaluate(unit, request.round, play, "initial")
+
+    def _history(self, request: Request) -> None:
+        """A Bayesian optimisation of one's own before the start: t_n evaluations (FTS D.2.1)."""
+        count = int(request.values["count"])
+        first = self.sampler.explore(self.sampler.settings.initial_points)[:count]
+        for play in range(count):
+            if self._evaluator.recorded(request.round, play) is None:
+                alone = play >= len(first)
+                unit = self.sampler.ask(HISTORY + play).unit if alone else first[play]
+                self._evaluate(unit, request.round, play, "own" if alone else "initial")
+
+    def _step(self, request: Request) -> None:
+        if self._evaluator.recorded(request.round) is not None:
+            return  # the message was delivered twice, or the agent crashed after evaluating
+        probability = float(request.values["own-probability"])
+        advice = self._advice(request.arrays)
+        proposal = self.sampler.ask(request.round, probability, advice)
+        self._evaluate(proposal.unit, request.round, 0, proposal.source)
+
+    def _advice(self, arrays: Mapping[str, Array]) -> Advice | None:
+        if "advice" not in arrays:
+            return None
+        weights = arrays["advice"]
+        regions = self._regions if len(weights) == self._regions.count else None
+        if regions is None:  # one function for the whole space
+            regions = Regions((1,) * len(self._regions.splits))
+        return Advice(weights, regions)
+
+    def _evaluate(self, unit: Array, round: int, play: int, source: str) -> None:
+        if self._evaluator.recorded(round, play) is None:
+            self._tell(self._evaluator(unit, round=round, play=play, source=source))
+
+    def _tell(self, evaluation: Evaluation) -> None:
+        self.sampler.tell(np.array(evaluation.unit), evaluation.score)
