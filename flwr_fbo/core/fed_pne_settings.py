@@ -30,7 +30,7 @@ from typing import Literal
 import numpy as np
 
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.space import Array, Indices
 
 
 @dataclass(frozen=True)
@@ -141,7 +141,7 @@ class MeanNoise:
     sigma: float = 0.0
     power: int = 2
 
-    def variance(self, pulls: Array) -> Array:
+    def variance(self, pulls: Array | Indices) -> Array:
         """Variance of the noise on a mean of that many rewards."""
         return np.asarray(self.sigma**2 / np.asarray(pulls, dtype=np.float64) ** self.power)
 

@@ -10,6 +10,8 @@ from flwr_fbo.tasks.base import FunctionTask, Partition, Task, task
 
 #: Built-in tasks: name -> "module:class". Imported only when asked for.
 BUILT_IN: dict[str, str] = {
+    "doublesine": "flwr_fbo.tasks.garland:DoubleSineTask",
+    "garland": "flwr_fbo.tasks.garland:GarlandTask",
     "synthetic": "flwr_fbo.tasks.synthetic:SyntheticTask",
 }
 
