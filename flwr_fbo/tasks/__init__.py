@@ -9,7 +9,10 @@ from flwr_fbo.core.settings import SettingsError, unknown_keys
 from flwr_fbo.tasks.base import FunctionTask, Partition, Task, task
 
 #: Built-in tasks: name -> "module:class". Imported only when asked for.
-BUILT_IN: dict[str, str] = {}
+BUILT_IN: dict[str, str] = {
+    "digits": "flwr_fbo.tasks.digits:DigitsTask",
+    "landmine": "flwr_fbo.tasks.landmine:LandmineTask",
+}
 
 
 def load(name: str, settings: dict[str, Any] | None = None) -> Task:
