@@ -127,18 +127,22 @@ class PullServer(ABC, Generic[S]):
         self._take(rewards, len(means))
 
     def state_dict(self) -> dict[str, Any]:
-        """Every answer so far."""
+        """Every answer so far, end to end."""
+        rewards = [r for r, _ in self._answers]
         return {
             "round": self.round,
             "sent": self.sent.copy(),
-            "answers": [{"rewards": r, "replies": n} for r, n in self._answers],
+            "rewards": np.concatenate([np.zeros(0), *rewards]),
+            "sizes": np.array([len(r) for r in rewards], dtype=np.int64),
+            "replies": np.array([n for _, n in self._answers], dtype=np.int64),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Start anew and replay."""
         self._restart()
-        for answer in state["answers"]:
-            self._take(np.asarray(answer["rewards"]), int(answer["replies"]))
+        answers = np.split(np.asarray(state["rewards"]), np.cumsum(state["sizes"])[:-1])
+        for rewards, replies in zip(answers[: len(state["replies"])], state["replies"], strict=True):
+            self._take(rewards, int(replies))
         self.round = state["round"]
         self.sent = np.array(state["sent"], dtype=np.int64)
 

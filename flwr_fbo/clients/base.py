@@ -1,0 +1,171 @@
+"""The NumPyClient that all strategies share: decode, let the agent answer, encode.
+
+A client object lives for one message. What must last is kept in two places: the setup in
+Flower's ``context.state``, and the agent's records in its journal, a file of the agent's own.
+Data sets are prepared once a process and reused by the clients that follow.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from abc import abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.client import NumPyClient
+
+from flwr_fbo import wire
+from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.core.protocol import Agent, Reply, Setup
+from flwr_fbo.core.space import Space
+from flwr_fbo.journal import Journal
+from flwr_fbo.tasks.base import Params, Partition, Task
+
+logger = logging.getLogger("flwr.fbo")
+
+#: Where an agent's setup lives in ``context.state``.
+SETUP_CONFIG, SETUP_ARRAYS = "flwr-fbo.setup", "flwr-fbo.setup-arrays"
+#: Prepared tasks kept by one process.
+MOST_PREPARED = 512
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """What a client is given by whoever starts it: its task, and where to keep its journal."""
+
+    task: Task
+    journals: Path
+    seed: int = 0
+
+
+class FBOClient(NumPyClient):
+    """One message's view of an agent. Subclasses say which agent it is."""
+
+    kind: ClassVar[str]
+
+    def __init__(self, context: Context, workplace: Workplace) -> None:
+        self._state = context.state
+        self._workplace = workplace
+        self._partition = partition_of(context, workplace.seed)
+
+    @abstractmethod
+    def make_agent(
+        self, setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...]
+    ) -> Agent:
+        """The agent that answers requests under this setup."""
+
+    def fit(
+        self, parameters: list[np.ndarray], config: dict[str, Any]
+    ) -> tuple[list[np.ndarray], int, dict[str, Any]]:
+        """Answer one message. Whatever goes wrong is told to the server by its class only."""
+        number = config.get("round")
+        round_number = number if isinstance(number, int) else -1
+        try:
+            instruction = wire.decode_instruction(parameters, config)
+            if instruction.setup is not None:
+                self._accept(instruction.setup)
+                return wire.encode_reply(Reply(), -1, agent=str(self._partition.index))
+            setup = self._setup()
+            if setup is None or setup.digest != instruction.presumes:
+                return wire.encode_reply(Reply(declined=wire.NEEDS_SETUP), round_number)
+            assert instruction.request is not None
+            return wire.encode_reply(self._agent(setup).answer(instruction.request), round_number)
+        except Exception as error:
+            logger.exception("agent %s could not answer", self._partition.index)
+            return wire.encode_reply(Reply(declined=type(error).__name__), round_number)
+
+    def _accept(self, setup: Setup) -> None:
+        if setup.kind != self.kind:
+            raise ValueError(f"this client is a {self.kind!r} agent, not a {setup.kind!r} one")
+        if setup.space != self._workplace.task.space:
+            raise ValueError("the server's search space is not that of this agent's task")
+        self._state.config_records[SETUP_CONFIG] = ConfigRecord(
+            {
+                "kind": setup.kind,
+                "space": setup.space.to_json(),
+                **{f"value.{k}": v for k, v in setup.values.items()},
+            }
+        )
+        arrays = {name: FlowerArray(np.asarray(a)) for name, a in setup.arrays.items()}
+        self._state.array_records[SETUP_ARRAYS] = ArrayRecord(arrays)
+
+    def _setup(self) -> Setup | None:
+        config = self._state.config_records.get(SETUP_CONFIG)
+        arrays = self._state.array_records.get(SETUP_ARRAYS)
+        if config is None or arrays is None:
+            return None
+        values = {
+            key.removeprefix("value."): value
+            for key, value in config.items()
+            if key.startswith("value.") and isinstance(value, (bool, int, float, str))
+        }
+        space = Space.from_json(str(config["space"]))
+        return Setup(
+            str(config["kind"]), space, values, {name: a.numpy() for name, a in arrays.items()}
+        )
+
+    def _agent(self, setup: Setup) -> Agent:
+        task = _prepared(self._workplace.task, self._partition, self._workplace.journals)
+        journal = Journal(journal_path(self._workplace.journals, self._partition.index))
+        identity = (self._partition.seed, self._partition.index)
+
+        def evaluate(params: Params, rng: np.random.Generator) -> float:
+            return task.evaluate(params, rng=rng)
+
+        evaluator = Evaluator(setup.space, evaluate, journal, (*identity, 0), _regret_of(task))
+        return self.make_agent(setup, evaluator, journal, (*identity, 1))
+
+
+def journal_path(folder: Path, agent: int) -> Path:
+    """The file that holds an agent's records."""
+    return folder / f"agent-{agent:04d}.jsonl"
+
+
+def partition_of(context: Context, seed: int) -> Partition:
+    """Which agent a node is, from its node configuration."""
+    config = context.node_config
+    for key in ("partition-id", "num-partitions"):
+        if not isinstance(config.get(key), int):
+            raise ValueError(
+                f"the node configuration must have an integer `{key}`, but got "
+                f"{config.get(key)!r}; start the SuperNode with "
+                "--node-config 'partition-id=0 num-partitions=2'"
+            )
+    index, count = config["partition-id"], config["num-partitions"]
+    return Partition(int(index), int(count), seed, dict(config))
+
+
+_tasks: OrderedDict[tuple[Any, ...], Task] = OrderedDict()
+
+
+def _prepared(task: Task, partition: Partition, journals: Path) -> Task:
+    """The task with this agent's data, prepared at most once a process."""
+    what = (type(task).__qualname__, task.name, repr(task.settings))
+    key = (*what, str(journals), partition.index, partition.count, partition.seed)
+    if key not in _tasks:
+        mine = copy.copy(task)
+        mine.prepare(partition)
+        _tasks[key] = mine
+        while len(_tasks) > MOST_PREPARED:
+            _tasks.popitem(last=False)
+    _tasks.move_to_end(key)
+    return _tasks[key]
+
+
+def _regret_of(task: Task) -> Callable[[Params], float | None] | None:
+    optimum = task.optimum()
+    if optimum is None:
+        return None
+
+    def regret(params: Params) -> float | None:
+        expected = task.expected(params)
+        return None if expected is None else optimum - expected
+
+    return regret

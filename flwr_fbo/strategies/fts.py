@@ -1,0 +1,63 @@
+"""FTS on Flower, and the solitary baselines it is compared with."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from flwr_fbo.core.fts import FTSServer, FTSSettings
+from flwr_fbo.core.protocol import Server
+from flwr_fbo.core.thompson import ThompsonSettings
+from flwr_fbo.core.thompson_server import RandomSearchServer, ThompsonServer
+from flwr_fbo.strategies.base import FBOStrategy, RunPlan
+
+#: The papers' own model and messages on real data (FTS D.2.2, DP-FTS-DE B.2.1): raw scores,
+#: and features so narrow that little is shared between neighbouring points.
+PAPER_AGENT: dict[str, Any] = {
+    "initial-points": 10,
+    "kernel": "se",
+    "standardise": False,
+    "features": 100,
+    "feature-kernel": "se",
+    "feature-lengthscale": 0.01,
+    "feature-noise": 1e-6,
+}
+
+
+class FTS(FBOStrategy):
+    """Federated Thompson sampling: agents follow one another's sampled functions."""
+
+    settings_class = FTSSettings
+    settings: FTSSettings
+    paper_settings: ClassVar[dict[str, Any]] = {
+        **PAPER_AGENT,
+        "initial-points": 3,
+        "p-schedule": "1-1/t^2",
+    }
+
+    def build(self, plan: RunPlan) -> Server:
+        """See :class:`FBOStrategy`."""
+        return FTSServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
+
+
+class LocalTS(FBOStrategy):
+    """Thompson sampling without communication: what an agent achieves alone."""
+
+    settings_class = ThompsonSettings
+    settings: ThompsonSettings
+    paper_settings: ClassVar[dict[str, Any]] = PAPER_AGENT
+
+    def build(self, plan: RunPlan) -> Server:
+        """See :class:`FBOStrategy`."""
+        return ThompsonServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
+
+
+class RandomSearch(FBOStrategy):
+    """Uniformly random points, the floor of every comparison."""
+
+    settings_class = ThompsonSettings
+    settings: ThompsonSettings
+    paper_settings: ClassVar[dict[str, Any]] = PAPER_AGENT
+
+    def build(self, plan: RunPlan) -> Server:
+        """See :class:`FBOStrategy`."""
+        return RandomSearchServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)

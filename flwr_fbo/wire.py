@@ -1,0 +1,221 @@
+"""The only owner of names on the wire: requests and replies as Flower records, and back.
+
+A message to an agent is what Flower's compatibility layer hands to ``NumPyClient.fit``: the
+arrays of record ``fitins.parameters`` and the scalars of ``fitins.config``. A reply is what
+``fit`` returned: ``fitres.parameters``, ``fitres.num_examples`` (always 1) and
+``fitres.metrics``. Nothing in a reply depends on an agent's data but its arrays.
+
+===============  =====================================================================
+config key       meaning
+===============  =====================================================================
+``schema``       version of this layout; another version is refused
+``kind``         ``setup``, or the kind of the request
+``setup``        fingerprint of the setup that the request presumes
+``round``        the server's round; -1 for ``setup``
+``arrays``       names of the arrays, in the order of the parameters, joined by commas
+``expects``      shapes of the reply's arrays as JSON
+``value.NAME``   a scalar of the request or of the setup
+``space``        the search space as JSON (``setup`` only)
+``agent-kind``   which agent answers (``setup`` only)
+===============  =====================================================================
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from flwr.app import Array as FlowerArray
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
+from flwr_fbo.core.settings import Scalar
+from flwr_fbo.core.space import Array, Space, SpaceError
+
+SCHEMA = 1
+SETUP = "setup"
+PARAMETERS, CONFIG = "fitins.parameters", "fitins.config"
+REPLY_PARAMETERS, REPLY_EXAMPLES = "fitres.parameters", "fitres.num_examples"
+REPLY_METRICS, REPLY_STATUS = "fitres.metrics", "fitres.status"
+EMPTY = "_empty"
+MESSAGE_TYPE = "train"
+#: An agent without the setup that a request presumes declines with this word and is set up.
+NEEDS_SETUP = "needs-setup"
+#: Longest declining word and longest agent name that are read at all.
+MAX_WORD = 64
+#: A numpy array header is shorter than this; anything longer is not one of ours.
+MAX_HEADER = 512
+
+
+class WireError(ValueError):
+    """A message is not in this layout. The text never quotes an agent's data."""
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A decoded message to an agent: a setup, or a request that presumes one."""
+
+    setup: Setup | None
+    request: Request | None
+    presumes: str
+
+
+def encode_setup(setup: Setup) -> RecordDict:
+    """A setup as the content of a message."""
+    config: dict[str, Scalar] = {
+        "schema": SCHEMA,
+        "kind": SETUP,
+        "setup": setup.digest,
+        "round": -1,
+        "agent-kind": setup.kind,
+        "space": setup.space.to_json(),
+    }
+    return _content(config, setup.values, setup.arrays)
+
+
+def encode_request(request: Request, digest: str) -> RecordDict:
+    """A request as the content of a message."""
+    config: dict[str, Scalar] = {
+        "schema": SCHEMA,
+        "kind": request.kind,
+        "setup": digest,
+        "round": request.round,
+        "expects": json.dumps({name: list(shape) for name, shape in request.expects.items()}),
+    }
+    return _content(config, request.values, request.arrays)
+
+
+def _content(
+    config: dict[str, Scalar], values: Mapping[str, Scalar], arrays: Mapping[str, Array]
+) -> RecordDict:
+    names = sorted(arrays)
+    config["arrays"] = ",".join(names)
+    config.update({f"value.{name}": value for name, value in values.items()})
+    # ArrayRecord would keep the last of an empty list under no key: the compatibility layer
+    # marks "no arrays" by one empty array instead.
+    record = {str(i): FlowerArray(_float64(arrays[name])) for i, name in enumerate(names)}
+    if not record:
+        record = {EMPTY: FlowerArray(dtype="", shape=(), stype="numpy.ndarray", data=b"")}
+    return RecordDict({PARAMETERS: ArrayRecord(record), CONFIG: ConfigRecord(dict(config))})
+
+
+def decode_instruction(
+    parameters: Sequence[np.ndarray], config: Mapping[str, Scalar]
+) -> Instruction:
+    """What the arguments of ``NumPyClient.fit`` mean."""
+    if config.get("schema") != SCHEMA:
+        raise WireError(
+            f"`schema` must be {SCHEMA}, but got {config.get('schema')!r}: server and agent run "
+            "versions of flwr-fbo that do not understand each other"
+        )
+    try:
+        names = [name for name in str(config["arrays"]).split(",") if name]
+        arrays = dict(zip(names, parameters, strict=True))
+        values = {k.removeprefix("value."): v for k, v in config.items() if k.startswith("value.")}
+        kind, presumes = str(config["kind"]), str(config["setup"])
+        if kind == SETUP:
+            space = Space.from_json(str(config["space"]))
+            return Instruction(
+                Setup(str(config["agent-kind"]), space, values, arrays), None, presumes
+            )
+        expects = {n: tuple(shape) for n, shape in json.loads(str(config["expects"])).items()}
+        number = config["round"]
+        if not isinstance(number, int):
+            raise WireError(f"`round` must be an integer, but got {number!r}")
+        return Instruction(None, Request(kind, number, values, arrays, expects), presumes)
+    except (KeyError, TypeError, AttributeError, ValueError, SpaceError) as error:
+        raise WireError(f"not a message of this layout: {error}") from None
+
+
+def encode_reply(
+    reply: Reply, round: int, agent: str = ""
+) -> tuple[list[np.ndarray], int, dict[str, Scalar]]:
+    """What ``NumPyClient.fit`` returns. ``agent`` is the agent's name, for a setup only."""
+    metrics: dict[str, Scalar] = {"schema": SCHEMA, "round": round, "declined": reply.declined}
+    if agent:
+        metrics["agent"] = agent
+    return [_float64(reply.arrays[name]) for name in sorted(reply.arrays)], 1, metrics
+
+
+def decode_reply(message: Message, request: Request) -> Reply:
+    """The reply to a request, checked against what the request expects."""
+    content = message.content
+    metrics = _metrics(content, {"schema", "round", "declined"})
+    if metrics["round"] != request.round:
+        raise WireError("a reply of another round")
+    declined = _word(metrics["declined"])
+    if declined:
+        return Reply(declined=declined)
+    arrays = _arrays(content, request.expects)
+    try:
+        return checked(request, Reply(arrays))
+    except ReplyError as error:
+        raise WireError(str(error)) from None
+
+
+def decode_registration(message: Message) -> str:
+    """The name by which the agent that acknowledged a setup wants to be known."""
+    metrics = _metrics(message.content, {"schema", "round", "declined", "agent"})
+    declined = _word(metrics["declined"])
+    if declined:
+        raise WireError(f"the agent declined its setup: {declined}")
+    name = _word(metrics["agent"])
+    if not name:
+        raise WireError("an agent must have a name")
+    return name
+
+
+def _metrics(content: RecordDict, keys: set[str]) -> dict[str, Any]:
+    names = {REPLY_PARAMETERS, REPLY_EXAMPLES, REPLY_METRICS, REPLY_STATUS}
+    if set(content) != names:
+        raise WireError("the records of a reply must be those of NumPyClient.fit")
+    metrics = dict(content.config_records.get(REPLY_METRICS, {}))
+    if metrics.get("schema") != SCHEMA:
+        raise WireError(f"a reply of another schema than {SCHEMA}")
+    if set(metrics) != keys:
+        raise WireError(f"a reply must have exactly the values {sorted(keys)}")
+    return metrics
+
+
+def _word(value: Any) -> str:
+    if not isinstance(value, str) or len(value) > MAX_WORD or not value.isprintable():
+        raise WireError(f"a word must be printable text of at most {MAX_WORD} characters")
+    return value
+
+
+def _arrays(content: RecordDict, expects: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    record = content.array_records.get(REPLY_PARAMETERS)
+    sent = [] if record is None else [a for key, a in record.items() if key != EMPTY]
+    if len(sent) != len(expects):
+        raise WireError(f"a reply must hold {len(expects)} arrays, got {len(sent)}")
+    names = sorted(expects)
+    return {name: _load(a.data, expects[name]) for name, a in zip(names, sent, strict=True)}
+
+
+def _load(data: bytes, shape: tuple[int, ...]) -> Array:
+    """An array of exactly this shape; the header is checked before anything is allocated."""
+    stream = io.BytesIO(data)
+    try:
+        version = np.lib.format.read_magic(stream)
+        if version != (1, 0):
+            raise WireError("an array must be in numpy's format 1.0")
+        header = np.lib.format.read_array_header_1_0(stream, max_header_size=MAX_HEADER)
+    except WireError:
+        raise
+    except Exception:
+        raise WireError("an array must be in numpy's format") from None
+    if header != (shape, False, np.dtype("<f8")):
+        raise WireError(f"an array must be float64 of shape {shape}")
+    start = stream.tell()
+    if len(data) - start != 8 * math.prod(shape):
+        raise WireError(f"an array of shape {shape} must hold {math.prod(shape)} numbers")
+    return np.frombuffer(data, dtype="<f8", offset=start).reshape(shape).astype(np.float64)
+
+
+def _float64(array: Array) -> Array:
+    return np.ascontiguousarray(array, dtype="<f8").reshape(np.shape(array))
