@@ -141,7 +141,9 @@ class PullServer(ABC, Generic[S]):
         """Start anew and replay."""
         self._restart()
         answers = np.split(np.asarray(state["rewards"]), np.cumsum(state["sizes"])[:-1])
-        for rewards, replies in zip(answers[: len(state["replies"])], state["replies"], strict=True):
+        for rewards, replies in zip(
+            answers[: len(state["replies"])], state["replies"], strict=True
+        ):
             self._take(rewards, int(replies))
         self.round = state["round"]
         self.sent = np.array(state["sent"], dtype=np.int64)
