@@ -21,6 +21,11 @@ Where the pseudo-code leaves or takes a choice:
   ``depth_reading="literal"`` adds the one.
 - The text's criterion to stop growing is ``|K| tau_h >= M``, the pseudo-code's negation adds
   "and ``tau_h > 1``" and is strict; the pseudo-code is followed.
+- A root whose own threshold exceeds ``M`` (theory's constants, or privacy noise) would be pulled
+  alone, compared with nothing. It is always split first.
+- Growth saves pulls by skipping depths at which agents would pull more than they must. Where a
+  limited number of means is what is scarce (``releases``), it would spend most of them on the
+  first phase, so there every depth is a phase.
 - The horizon is kept exactly. The last phase is cut: by default the children of the best nodes
   are pulled first until the budget ends.
 """
@@ -91,6 +96,7 @@ class NodeElimination:
         self.outcomes: list[Outcome] = []
         self.nodes = partition.root()
         self._promise: Array = np.zeros(1)  # mean of each node's parent
+        self._split()
         self._grow()
         self._check_first_phase()
 
@@ -143,6 +149,8 @@ class NodeElimination:
 
     def _grow(self) -> None:
         """Lines 5 to 7; growth beyond the budget's number of nodes can serve nothing."""
+        if self.releases is not None:
+            return
         most = self.budget - self.used
         while len(self.nodes) <= most:
             threshold = self.confidence.threshold(self.nodes.depth)
@@ -172,8 +180,10 @@ class NodeElimination:
         need = nodes * self.confidence.pulls(depth)
         if need > self.budget:
             raise SettingsError(
-                f"`budget` must be enough for one phase, but the first phase pulls {nodes} nodes "
-                f"{need // nodes} times each and the budget (of one search) is {self.budget}"
+                f"`budget` must be enough for one phase, but with {self.confidence.agents} agents "
+                f"the first phase pulls {nodes} nodes {need // nodes} times each, and the budget "
+                f"(of one search) is {self.budget}; fewer pulls are needed with more agents, a "
+                "larger `smoothness`, or less privacy noise"
             )
         if self.releases is not None and nodes > self.releases:
             raise SettingsError(

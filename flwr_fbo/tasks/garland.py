@@ -81,9 +81,13 @@ class RoughTask(Task):
 
     def evaluate(self, params: Params, *, rng: np.random.Generator) -> float:
         """One noisy reward of this agent's objective."""
-        wave = self._amplitude * math.sin(2 * math.pi * (_WAVES * _x(params) + self._phase))
-        noise = rng.uniform(-self.settings.noise, self.settings.noise)
-        return self.expected(params) + self._offset + wave + noise
+        return float(self.scores(np.array([_x(params)]), rng)[0])
+
+    def scores(self, x: Array, rng: np.random.Generator) -> Array:
+        """Noisy rewards at every x: (n,)."""
+        wave = self._amplitude * np.sin(2 * math.pi * (_WAVES * x + self._phase))
+        noise = rng.uniform(-self.settings.noise, self.settings.noise, len(x))
+        return np.asarray(self.function(x) + self._offset + wave + noise)
 
     def expected(self, params: Params) -> float:
         """The global objective."""
