@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -52,10 +53,12 @@ class RunPlan:
     seed: int = 0
     #: Longest time a round may take, and a node may take to connect at the start.
     timeout: float = 3600.0
+    #: File of the privacy ledger; without one, charges are kept in memory only.
+    ledger: Path | None = None
 
 
-class Callback(Protocol):
-    """Something that watches a run. Every method may be left out by deriving from this class."""
+class Callback:
+    """Something that watches a run: derive from it and fill in what is of interest."""
 
     def on_start(self, strategy: FBOStrategy) -> None:
         """All agents are registered; the first round is about to begin."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from flwr_fbo.core.dp_fts_de import DPFTSDEServer, DPFTSDESettings
 from flwr_fbo.core.protocol import Server
+from flwr_fbo.privacy.budget import PrivacyBudget
+from flwr_fbo.privacy.calibration import default_delta
+from flwr_fbo.privacy.ledger import Ledger
 from flwr_fbo.strategies.base import FBOStrategy, RunPlan
 from flwr_fbo.strategies.fts import PAPER_AGENT
 
@@ -30,7 +34,25 @@ class DPFTSDE(FBOStrategy):
 
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
-        return DPFTSDEServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
+        budget = self._budget(plan)
+        return DPFTSDEServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed, budget)
+
+    def _budget(self, plan: RunPlan) -> PrivacyBudget | None:
+        """The budget whose ledger is the plan's file, continued if the file is there."""
+        s = self.settings
+        if not s.private or plan.ledger is None:
+            return None
+        delta = s.delta or default_delta(plan.agents)
+        header = {
+            "strategy": "dp-fts-de",
+            "agents": plan.agents,
+            "rounds": plan.rounds,
+            "delta": delta,
+            "epsilon": s.epsilon,
+            "accountant": s.accountant,
+        }
+        make = Ledger.resume if plan.ledger.exists() else Ledger.create
+        return PrivacyBudget(s.epsilon or math.inf, delta, make(plan.ledger, header), s.accountant)
 
     def privacy(self) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`."""
