@@ -124,6 +124,10 @@ class FBOStrategy(Strategy):
         """What has been spent so far, for reports; None where nothing is private."""
         return None
 
+    def evaluations_per_agent(self) -> int | None:
+        """How many evaluations every agent makes in a whole run; None where that varies."""
+        return None
+
     # -- life of a run ------------------------------------------------------------------------
 
     def plan(self, plan: RunPlan, store: Store | None = None) -> FBOStrategy:

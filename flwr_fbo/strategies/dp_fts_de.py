@@ -10,11 +10,11 @@ from flwr_fbo.core.protocol import Server
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta
 from flwr_fbo.privacy.ledger import Ledger
-from flwr_fbo.strategies.base import FBOStrategy, RunPlan
-from flwr_fbo.strategies.fts import PAPER_AGENT
+from flwr_fbo.strategies.base import RunPlan
+from flwr_fbo.strategies.fts import PAPER_AGENT, ThompsonStrategy
 
 
-class DPFTSDE(FBOStrategy):
+class DPFTSDE(ThompsonStrategy):
     """Federated Thompson sampling with user-level privacy and distributed exploration."""
 
     settings_class = DPFTSDESettings
