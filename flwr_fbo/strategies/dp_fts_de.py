@@ -10,7 +10,7 @@ from flwr_fbo.core.protocol import Server
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta
 from flwr_fbo.privacy.ledger import Ledger
-from flwr_fbo.strategies.base import RunPlan
+from flwr_fbo.strategies.base import RunPlan, logger
 from flwr_fbo.strategies.fts import PAPER_AGENT, ThompsonStrategy
 
 
@@ -53,6 +53,15 @@ class DPFTSDE(ThompsonStrategy):
         }
         make = Ledger.resume if plan.ledger.exists() else Ledger.create
         return PrivacyBudget(s.epsilon or math.inf, delta, make(plan.ledger, header), s.accountant)
+
+    def summary(self) -> None:
+        """See :class:`FBOStrategy`."""
+        super().summary()
+        server = self.server
+        assert isinstance(server, DPFTSDEServer)
+        if not server.private:
+            why = "its noise is seeded" if self.settings.private else "no epsilon was given"
+            logger.warning("this run is NOT PRIVATE: %s", why)
 
     def privacy(self) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`."""
