@@ -32,6 +32,8 @@ class DPFTSDE(ThompsonStrategy):
         "accountant": "moments",
     }
 
+    _ledger: Ledger | None = None
+
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
         budget = self._budget(plan)
@@ -51,8 +53,15 @@ class DPFTSDE(ThompsonStrategy):
             "epsilon": s.epsilon,
             "accountant": s.accountant,
         }
+        self.close()
         make = Ledger.resume if plan.ledger.exists() else Ledger.create
-        return PrivacyBudget(s.epsilon or math.inf, delta, make(plan.ledger, header), s.accountant)
+        self._ledger = make(plan.ledger, header)
+        return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.accountant)
+
+    def close(self) -> None:
+        """See :class:`FBOStrategy`."""
+        if self._ledger is not None:
+            self._ledger.close()
 
     def summary(self) -> None:
         """See :class:`FBOStrategy`."""

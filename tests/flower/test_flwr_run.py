@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from tests.flower.processes import Flower, flower, free_ports
 
 from flwr_fbo.results import outcome, read_evaluations
+from tests.flower.processes import Flower, flower, free_ports
 
 SETTINGS = "task='synthetic' agents={n} rounds=3 epsilon=4.0 initial-points=3 points=200"
 QUIET = ("--insecure", "--disable-runtime-dependency-installation")
