@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from typing import Any
 
 from flwr_fbo.core.settings import SettingsError, unknown_keys
 from flwr_fbo.tasks.base import FunctionTask, Partition, Task, task
@@ -37,4 +39,12 @@ def find(name: str) -> Task | type[Task]:
     )
 
 
-__all__ = ["BUILT_IN", "FunctionTask", "Partition", "Task", "find", "task"]
+def load(name: str, settings: Mapping[str, Any] | None = None) -> Task:
+    """A task that is ready to be prepared, with settings given by kebab-case keys."""
+    found = find(name)
+    if isinstance(found, Task):
+        return found
+    return found(found.settings_class.from_mapping(settings or {}))
+
+
+__all__ = ["BUILT_IN", "FunctionTask", "Partition", "Task", "find", "load", "task"]

@@ -41,12 +41,12 @@ class LandmineTask(DataTask):
     settings: LandmineSettings
     settings_class: ClassVar[type[Settings]] = LandmineSettings
     source: ClassVar[Source | None] = LANDMINE
-    paper_settings: Mapping[str, Any] = {
+    paper_settings: ClassVar[Mapping[str, Any]] = {
         "regions": 4,
         "clip": 22.0,
         "features": 100,
         "initial-points": 10,
-        "p-schedule": "1/t",
+        "p-schedule": "1-1/t",
     }
     paper_task_settings: ClassVar[Mapping[str, Any]] = {"scale": "linear"}
 
