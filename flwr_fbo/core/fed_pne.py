@@ -6,7 +6,7 @@ optimum are eliminated. :class:`FedPNEServer` and :class:`FedPNEAgent` are the t
 """
 
 from flwr_fbo.core.fed_pne_agent import FedPNEAgent
-from flwr_fbo.core.fed_pne_privacy import Guarantees
+from flwr_fbo.core.fed_pne_privacy import Guarantees, PrivacyLimits
 from flwr_fbo.core.fed_pne_report import cumulative_regret, result, tree, tree_svg, tree_text
 from flwr_fbo.core.fed_pne_server import FedPNEServer
 from flwr_fbo.core.fed_pne_settings import FedPNESettings
@@ -16,6 +16,7 @@ __all__ = [
     "FedPNEServer",
     "FedPNESettings",
     "Guarantees",
+    "PrivacyLimits",
     "cumulative_regret",
     "result",
     "tree",

@@ -26,23 +26,29 @@ from functools import cache
 import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluator, Records
-from flwr_fbo.core.fed_pne_privacy import Guarantees, guarantees, mean_noise, private_means
+from flwr_fbo.core.fed_pne_privacy import (
+    Guarantees,
+    PrivacyLimits,
+    guarantees,
+    mean_noise,
+    private_means,
+)
 from flwr_fbo.core.fed_pne_server import BUDGET, UNFINISHED
 from flwr_fbo.core.fed_pne_settings import FedPNESettings
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.space import Array, Indices
 from flwr_fbo.privacy.entropy import Entropy, system_entropy
 
-_log = logging.getLogger("flwr_fbo")
+_log = logging.getLogger("flwr.fbo")
 _DRAWS = 2  # purpose of the generator that draws points, apart from the objective's own
 
 
 class FedPNEAgent:
     """An :class:`~flwr_fbo.core.protocol.Agent` that replies with means of rewards.
 
-    ``user_epsilon`` is this agent's own limit on what all its releases together may reveal (at
-    the settings' ``privacy_delta``); a release that would exceed it is declined. It stands
-    whatever the server asks. ``entropy`` is the operating system's unless a test says otherwise.
+    ``limits`` are this agent's own: a release that would exceed them is declined, and so is every
+    release if the server asks for no noise at all. ``entropy`` is the operating system's unless a
+    test says otherwise.
     """
 
     #: Records of what was released: kept so that asking again costs and reveals nothing.
@@ -56,12 +62,15 @@ class FedPNEAgent:
         seed: tuple[int, ...],
         *,
         entropy: Entropy | None = None,
-        user_epsilon: float | None = None,
+        limits: PrivacyLimits | None = None,
     ) -> None:
         self.settings = FedPNESettings.from_mapping(setup.values)
         self.space, self.evaluator, self.seed = setup.space, evaluator, seed
         self.noise = mean_noise(self.settings)
-        self.user_epsilon = user_epsilon
+        self._limits = [limits] if limits is not None else []
+        if self.settings.protects == "user" and self.settings.epsilon is not None:
+            promise = self.settings.epsilon * (1 + 1e-9)  # sigma was rounded up, epsilon as well
+            self._limits.append(PrivacyLimits(one_user=promise, delta=self.settings.privacy_delta))
         self._records, self._entropy = records, entropy or system_entropy()
         self._releases = {record["phase"]: record for record in records.read(self.KIND)}
 
@@ -140,13 +149,8 @@ class FedPNEAgent:
         again = sum(self.evaluator.recorded(phase, j) is not None for j in range(pulls.sum()))
         if made - again + pulls.sum() > self.settings.budget:
             return True
-        spent = guarantees(self.settings, np.concatenate([self._pulls_released(), pulls]))
-        if spent is None:
-            return False
-        limits = [self.user_epsilon] if self.user_epsilon is not None else []
-        if self.settings.protects == "user" and self.settings.epsilon is not None:
-            limits.append(self.settings.epsilon)
-        return any(spent.one_user_epsilon > limit * (1 + 1e-9) for limit in limits)
+        pulls = np.concatenate([self._pulls_released(), pulls])
+        return any(limits.exceeded(self.settings, pulls) for limits in self._limits)
 
     def _pulls_released(self) -> Indices:
         pulls = [np.array(r["pulls"], dtype=np.int64) for r in self._releases.values()]

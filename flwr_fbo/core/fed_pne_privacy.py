@@ -106,15 +106,40 @@ def mean_noise(settings: FedPNESettings) -> MeanNoise:
     return MeanNoise(gaussian_sigma(epsilon, delta), power=2)
 
 
-def guarantees(settings: FedPNESettings, pulls: Indices) -> Guarantees | None:
+@dataclass(frozen=True)
+class PrivacyLimits:
+    """An agent's own limits on what it reveals, at its own delta, whatever the server asks."""
+
+    one_reward: float = math.inf
+    one_user: float = math.inf
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name in ("one_reward", "one_user"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be > 0, but got {getattr(self, name)!r}")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"`delta` must be in (0, 1), but got {self.delta!r}")
+
+    def exceeded(self, settings: FedPNESettings, pulls: Indices) -> bool:
+        """Whether means of so many rewards each would break a limit; without noise, any would."""
+        spent = guarantees(settings, pulls, self.delta)
+        if spent is None:
+            return math.isfinite(min(self.one_reward, self.one_user))
+        return spent.one_reward_epsilon > self.one_reward or spent.one_user_epsilon > self.one_user
+
+
+def guarantees(
+    settings: FedPNESettings, pulls: Indices, delta: float | None = None
+) -> Guarantees | None:
     """What means of so many rewards each, all of one agent, reveal; None without noise."""
     if not settings.private:
         return None
+    delta = settings.privacy_delta if delta is None else delta
     if not len(pulls):
-        return Guarantees(settings.privacy_delta, 0.0, 0.0)
+        return Guarantees(delta, 0.0, 0.0)
     deviation = np.sqrt(mean_noise(settings).variance(pulls))  # (K,)
     reward, user = float((1 / (pulls * deviation)).max()), math.sqrt((1 / deviation**2).sum())
-    delta = settings.privacy_delta
     return Guarantees(delta, gaussian_epsilon(reward, delta), gaussian_epsilon(user, delta))
 
 

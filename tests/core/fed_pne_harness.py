@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import pytest
 
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords, Records
 from flwr_fbo.core.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings, cumulative_regret
@@ -66,3 +69,16 @@ def play(server: Any, agents: list[Any]) -> float:
     while not server.finished:
         one_round(server, agents)
     return float(np.mean([cumulative_regret(a.evaluator.history)[-1] for a in agents]))
+
+
+@contextmanager
+def listening(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """Hear our logger even where Flower keeps its messages from pytest."""
+    logger = logging.getLogger("flwr.fbo")
+    logger.addHandler(caplog.handler)
+    kept, logger.propagate = logger.propagate, False
+    try:
+        yield
+    finally:
+        logger.propagate = kept
+        logger.removeHandler(caplog.handler)
