@@ -20,8 +20,9 @@ from flwr_fbo.core.kernels import Matern
 from flwr_fbo.core.protocol import Reply, ReplyError
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
+from flwr_fbo.tasks.garland import GarlandTask, double_sine, garland
 
-from fed_pne_harness import LINE, agent_of, one_round  # isort: skip
+from fed_pne_harness import LINE, agent_of, fed_pne, one_round  # isort: skip
 
 PACKAGES = {"hct": "PyXAB", "optuna-batch": "optuna"}
 INSTALLED = [
@@ -49,13 +50,14 @@ def build(name: str, agents: int, space: Space = LINE, seed: int = 0, **values: 
 @pytest.mark.parametrize("name", INSTALLED)
 @pytest.mark.parametrize("space", [LINE, MIXED, FINITE], ids=["line", "mixed", "finite"])
 def test_every_comparator_keeps_the_budget_and_resumes(name: str, space: Space) -> None:
-    whole, agents = build(name, 3, space, budget=45)
+    budget = 20 if name == "kernel-ts" else 45
+    whole, agents = build(name, 3, space, budget=budget)
     for _ in range(2):
         one_round(whole, agents)
     if not whole.finished:
         one_round(whole, agents, present=[1])
         whole.close({})
-    resumed, _ = build(name, 3, space, budget=45)
+    resumed, _ = build(name, 3, space, budget=budget)
     resumed.load_state_dict(whole.state_dict())
     while not whole.finished:
         ours, theirs = whole.requests(range(3)), resumed.requests(range(3))
@@ -68,15 +70,15 @@ def test_every_comparator_keeps_the_budget_and_resumes(name: str, space: Space) 
     np.testing.assert_array_equal(whole.recommend(), resumed.recommend())
     np.testing.assert_allclose(space.snap(whole.recommend())[0], whole.recommend(), atol=1e-12)
     spent = [len(agent.evaluator.history) for agent in agents]
-    assert spent[1] == 45
-    assert max(spent) <= 45
+    assert spent[1] == budget
+    assert max(spent) <= budget
     assert whole.sent.min() > 0
     assert whole.requests(range(3)) == {}
 
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_every_comparator_finds_a_plain_optimum(name: str) -> None:
-    budget = {"optuna-batch": 40, "fed1-ucb": 400}.get(name, 120)
+    budget = {"optuna-batch": 40, "fed1-ucb": 400, "kernel-ts": 40}.get(name, 120)
     server, agents = build(name, 5, budget=budget)
     while not server.finished:
         one_round(server, agents)
@@ -213,3 +215,35 @@ def test_fn_ucb_synchronises_sums_and_means() -> None:
     )
     np.testing.assert_allclose(grams[0], rows.T @ rows, atol=1e-10)
     assert server.sent[0] == sum(a.size for a in replies[0].arrays.values())
+
+
+# -- beside Fed-PNE -------------------------------------------------------------------------------
+
+
+def regret_of(server: Any, function: Any, best: float, seed: int) -> float:
+    """Of one agent, where all agents answer with the mean that they would have together."""
+    rng, regret = np.random.default_rng(seed), 0.0
+    while not server.finished:
+        arrays = server.requests([0])[0].arrays
+        values = function(arrays["points"][:, 0])
+        regret += float(arrays["pulls"] @ (best - values))
+        noise = 0.1 / np.sqrt(3 * arrays["pulls"] * server.agents)  # of means of U(-.1, .1)
+        reply = Reply({"means": values + noise * rng.standard_normal(len(values))})
+        server.close(dict.fromkeys(range(server.agents), reply))
+    return regret
+
+
+@pytest.mark.parametrize("name", [n for n in ("fed1-ucb", "hct") if n in INSTALLED])
+@pytest.mark.parametrize("agents", [50])
+@pytest.mark.parametrize(
+    ("function", "best"), [(garland, GarlandTask.extremes[1]), (double_sine, 0.0)]
+)
+def test_fed_pne_is_ahead_from_fifty_agents(
+    name: str, agents: int, function: Any, best: float
+) -> None:
+    def mean(make: Any) -> float:
+        return float(np.mean([regret_of(make(seed), function, best, seed) for seed in range(2)]))
+
+    other, _ = load(name)
+    theirs = mean(lambda seed: other(LINE, agents, other.settings_class(), seed))
+    assert mean(lambda seed: fed_pne(agents, seed=seed)) < 0.9 * theirs

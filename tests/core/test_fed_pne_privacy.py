@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from dp_accounting import GaussianDpEvent, SelfComposedDpEvent
 from dp_accounting.pld import PLDAccountant
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -60,6 +60,7 @@ def exact_delta(epsilon: float, mu: float) -> float:
 
 
 @given(st.floats(0.01, 40.0), st.floats(1e-9, 1e-2))
+@settings(deadline=None)
 def test_epsilon_of_a_gaussian_is_the_least_that_holds(mu: float, delta: float) -> None:
     epsilon = gaussian_epsilon(mu, delta)
     assert exact_delta(epsilon, mu) <= delta * (1 + 1e-6)
@@ -68,6 +69,7 @@ def test_epsilon_of_a_gaussian_is_the_least_that_holds(mu: float, delta: float) 
 
 
 @given(st.floats(0.01, 50.0), st.floats(1e-9, 1e-2))
+@settings(deadline=None)
 def test_sigma_and_epsilon_are_each_others_inverse(epsilon: float, delta: float) -> None:
     back = gaussian_epsilon(1 / gaussian_sigma(epsilon, delta), delta)
     assert back == pytest.approx(epsilon, rel=1e-6)

@@ -85,6 +85,7 @@ def test_constants_of_the_theory() -> None:
 
 
 @given(st.floats(0.05, 30.0), st.sampled_from([1, 2]), st.integers(1, 1000), st.integers(0, 6))
+@settings(deadline=None)
 def test_pulls_bring_the_width_below_the_variation(
     sigma: float, power: int, agents: int, depth: int
 ) -> None:
