@@ -127,21 +127,30 @@ def read_light(path: Path) -> Arrays:
     else:
         data = _matlab_structure(path)
         try:
-            train, test = (data[part][0, 0]["sensordata"][0, 0] for part in ("train", "test"))
-            places = data["coords"]
+            train, test = (_unwrapped(_unwrapped(data[p])["sensordata"]) for p in ("train", "test"))
+            places = _unwrapped(data["coords"])
         except (ValueError, IndexError, KeyError, TypeError) as error:
             raise DataError(
                 f"{path}: `data` must have train.sensordata, test.sensordata and coords: {error}"
             ) from error
     arrays = {"train": train, "test": test, "coordinates": places}
     for name, wanted in (("train", (601, SENSORS)), ("test", (192, SENSORS))):
-        if arrays[name].shape != wanted or arrays[name].dtype.kind not in "uif":
-            raise DataError(
-                f"{path}: {name} must be numbers of shape {wanted}, but has {arrays[name].shape}"
-            )
-    if places.shape != (SENSORS, 2):
-        raise DataError(f"{path}: coords must have shape (41, 2), but has {places.shape}")
+        _check_table(arrays[name], wanted, f"{path}: {name}")
+    _check_table(places, (SENSORS, 2), f"{path}: coords")
     return {name: array.astype(np.float64) for name, array in arrays.items()}
+
+
+def _check_table(table: Any, wanted: tuple[int, int], label: str) -> None:
+    if not isinstance(table, np.ndarray) or table.shape != wanted or table.dtype.kind not in "uif":
+        found = getattr(table, "shape", type(table).__name__)
+        raise DataError(f"{label} must be numbers of shape {wanted}, but has {found}")
+
+
+def _unwrapped(value: Any) -> Any:
+    """What is in a cell or structure array of one element, however deep."""
+    while isinstance(value, np.ndarray) and value.dtype.kind in "OV" and value.size == 1:
+        value = value.reshape(-1)[0]
+    return value
 
 
 def _matlab_structure(path: Path) -> Any:

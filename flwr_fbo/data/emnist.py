@@ -204,17 +204,18 @@ def _read_hdf5(path: Path, writers: int) -> Arrays:
             f"{path}: reading this older layout needs h5py: pip install 'flwr-fbo[hdf5]', "
             "or use emnist_all.sqlite.lzma"
         ) from error
-    tree = open_tree(path)
-    files = []
-    for part in ("train", "test"):
-        name = tree.find(f"fed_emnist_digitsonly_{part}.h5")
-        try:
-            files.append(h5py.File(io.BytesIO(tree.read(name, MAX_HDF5)), "r")["examples"])
-        except (OSError, KeyError) as error:
-            raise DataError(f"{path}: member {name!r} is not a whole HDF5 file: {error}") from error
-    ids = sorted(files[0])[:writers]
-    _enough(len(ids), writers, path)
-    return _stack(_hdf5_rows(files, path, ids), ids)
+    with open_tree(path) as tree, contextlib.ExitStack() as opened:
+        files = []
+        for part in ("train", "test"):
+            name = tree.find(f"fed_emnist_digitsonly_{part}.h5")
+            data = io.BytesIO(tree.read(name, MAX_HDF5))
+            try:
+                files.append(opened.enter_context(h5py.File(data, "r"))["examples"])
+            except (OSError, KeyError) as error:
+                raise DataError(f"{path}: member {name!r} is not whole HDF5: {error}") from error
+        ids = sorted(files[0])[:writers]
+        _enough(len(ids), writers, path)
+        return _stack(_hdf5_rows(files, path, ids), ids)
 
 
 def _hdf5_rows(files: list[Any], path: Path, ids: list[str]) -> Iterator[Row]:

@@ -52,7 +52,7 @@ def activity_subject(shared: np.random.Generator, own: np.random.Generator) -> P
     n = int(own.triangular(281, 330, 409))
     chain = np.sort(own.integers(chains, size=n))
     activity = (np.arange(chains) % 6)[chain]
-    steps = own.normal(0, 1.3, (n, latent))
+    steps = own.normal(0, 1.0, (n, latent))
     steps[1:] += 0.5 * steps[:-1] * (chain[1:] == chain[:-1])[:, None]
     shift, drift = own.normal(0, 0.5, latent), own.normal(0, 0.7, (chains, latent))
     hidden = centres[activity] + shift + drift[chain] + steps  # (n, latent)

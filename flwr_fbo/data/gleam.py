@@ -56,14 +56,18 @@ def gleam(data_dir: str | Path | None = None) -> Parties:
 
 def read_gleam(path: Path) -> Arrays:
     """The windows of every participant in the archive or directory."""
-    tree = open_tree(path)
+    with open_tree(path) as tree:
+        return _read_tree(tree)
+
+
+def _read_tree(tree: Tree) -> Arrays:
     sensors = {_participant(name): name for name in _members(tree, "_sensorData.csv")}
     notes = {_participant(name): name for name in _members(tree, "_annotate.csv")}
     if not sensors:
-        raise DataError(f"{path}: has no member ending in '_sensorData.csv'")
+        raise DataError(f"{tree.label}: has no member ending in '_sensorData.csv'")
     for participant in sorted(sensors):
         if participant not in notes:
-            raise DataError(f"{path}: participant {participant} has no '_annotate.csv'")
+            raise DataError(f"{tree.label}: participant {participant} has no '_annotate.csv'")
     tables = [
         windows(*_readings(tree, sensors[who]), *_meals(tree, notes[who]))
         for who in sorted(sensors)

@@ -44,12 +44,16 @@ def read_har(path: Path) -> Arrays:
     """The arrays of an original (or of a part of one), or of ``har_561.npz``."""
     if path.suffix == ".npz":
         return load_npz(path, KEYS)
-    tree = open_tree(path)
-    inner = [name for name in tree.names if name.endswith("UCI HAR Dataset.zip")]
-    if inner:
-        tree = tree.nested(inner[0])
-    halves = [_read_half(tree, half) for half in ("train", "test")]
-    first, second = halves
+    with open_tree(path) as outer:
+        inner = [name for name in outer.names if name.endswith("UCI HAR Dataset.zip")]
+        if not inner:
+            return _read_tree(outer)
+        with outer.nested(inner[0]) as tree:
+            return _read_tree(tree)
+
+
+def _read_tree(tree: Tree) -> Arrays:
+    first, second = (_read_half(tree, half) for half in ("train", "test"))
     second["chain"] = second["chain"] + first["chain"].max(initial=-1) + 1
     return {key: np.concatenate([first[key], second[key]]) for key in KEYS}
 
@@ -97,13 +101,13 @@ def _chains(
     signals = [f"Inertial Signals/total_acc_{axis}_{half}.txt" for axis in "xyz"]
     if not all(any(n.endswith(s) for n in tree.names) for s in signals):
         return _runs(np.stack([subject, activity], axis=1))
-    windows = np.concatenate([_numbers(tree, s, WINDOW) for s in signals], axis=1)
-    if len(windows) != len(subject):
-        raise DataError(
-            f"{tree.label}: {len(subject)} raw windows are needed in {half}/Inertial Signals, "
-            f"but there are {len(windows)}"
-        )
-    return linked(windows.reshape(len(windows), 3, WINDOW), subject)
+    axes = [_numbers(tree, signal, WINDOW) for signal in signals]
+    for signal, windows in zip(signals, axes, strict=True):
+        if len(windows) != len(subject):
+            raise DataError(
+                f"{tree.label}: {signal} must have {len(subject)} windows, but has {len(windows)}"
+            )
+    return linked(np.stack(axes, axis=1), subject)
 
 
 def _runs(rows: NDArray[np.int64]) -> NDArray[np.int64]:
