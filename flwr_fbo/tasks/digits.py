@@ -23,6 +23,7 @@ from flwr_fbo.tasks.data_task import DataSettings, DataTask, stratified_halves
 from flwr_fbo.tasks.svm import Halves, svm_accuracy
 
 SMALLEST_SHARE = 10  # images
+ATTEMPTS = 200
 MAX_TILT = 20.0  # degrees
 CONTRAST = (0.5, 2.0)
 NOISE = (0.0, 0.15)
@@ -85,7 +86,7 @@ def divide_by_class(
 
     Draws in which somebody's share would be too small to train and to validate are repeated.
     """
-    for _ in range(1000):
+    for _ in range(ATTEMPTS):
         owner = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
             rows = rng.permutation(np.flatnonzero(labels == label))

@@ -137,7 +137,8 @@ def epidemic(
     for beta, start, end in zip(betas, starts, [*starts[1:], model.days], strict=True):
         if end > start:
             state = _advance(state, end - start, beta, model, alpha, volume)
-    return Course(state[:4], float(np.clip(state[4], 0.0, 1.0)))
+    state = np.clip(state, 0.0, 1.0)  # the solver may end a rounding error outside
+    return Course(state[:4], float(state[4]))
 
 
 def _advance(

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 
 from flwr_fbo.data import DataError, landmine
 from flwr_fbo.data.bandits import finite_problem, read_light, read_stocks
-from flwr_fbo.data.emnist import read_emnist
+from flwr_fbo.data.emnist import emnist, read_emnist
 from flwr_fbo.data.gleam import gleam, read_gleam, windows
 from flwr_fbo.data.har import har, linked, read_har
 from flwr_fbo.data.mnist import mnist, read_mnist
@@ -266,6 +266,17 @@ def test_emnist_names_damaged_and_foreign_databases(tmp_path: Path) -> None:
     connection.close()
     with pytest.raises(DataError, match=r"view\.sqlite: has no table `examples`"):
         read_emnist(tmp_path / "view.sqlite", 1)
+
+
+def test_emnist_reads_what_the_exporter_writes(tmp_path: Path) -> None:
+    whole = read_emnist(emnist_sqlite(tmp_path / "emnist_all.sqlite", rows()), 3)
+    np.savez_compressed(tmp_path / "emnist_export.npz", allow_pickle=False, **whole)
+    part = emnist(tmp_path / "emnist_export.npz", writers=2)
+    assert part.count == 2
+    assert part.extra["test"].sum() == 4
+    assert np.array_equal(part.X, whole["pixels"][:14])
+    with pytest.raises(DataError, match="4 writers are needed, but it holds 3"):
+        read_emnist(tmp_path / "emnist_export.npz", 4)
 
 
 def test_nothing_is_left_of_an_unpacked_database(
