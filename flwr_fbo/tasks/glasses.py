@@ -45,11 +45,6 @@ class GlassesTask(DataTask):
     settings: GlassesSettings
     settings_class: ClassVar[type[Settings]] = GlassesSettings
     source: ClassVar[Source | None] = GLEAM
-    paper_settings: Mapping[str, Any] = {
-        "features": 100,
-        "initial-points": 3,
-        "p-schedule": "1/t^2",
-    }
     paper_task_settings: ClassVar[Mapping[str, Any]] = {"scale": "linear"}
 
     @property

@@ -24,7 +24,7 @@ def _entry(name: str, data_dir: str | None) -> dict[str, Any]:
         "metric": task.metric,
         "score_range": None if task.score_range is None else list(task.score_range),
         "parties": task.parties,
-        "agents": getattr(task, "default_agents", task.parties),
+        "agents": task.default_agents or task.parties,
         "settings": task.settings.to_mapping(),
         **_data(task),
     }
