@@ -149,9 +149,10 @@ def test_the_network_learns_generated_characters_in_good_time() -> None:
 
 
 @needs_torch
-def test_the_network_leaves_torchs_global_generator_alone() -> None:
+def test_the_network_leaves_torchs_generator_and_threads_alone() -> None:
     import torch
 
+    threads = torch.get_num_threads()
     torch.manual_seed(3)
     expected = torch.rand(1)
     torch.manual_seed(3)
@@ -159,6 +160,7 @@ def test_the_network_leaves_torchs_global_generator_alone() -> None:
     task.prepare(Partition(0, 50))
     task.evaluate(task.space.from_unit(np.full(3, 0.5)), rng=np.random.default_rng(0))
     assert torch.rand(1) == expected
+    assert torch.get_num_threads() == threads
 
 
 @needs_torch
