@@ -51,12 +51,12 @@ class DPFTSDE(ThompsonStrategy):
             "rounds": plan.rounds,
             "delta": delta,
             "epsilon": s.epsilon,
-            "accountant": s.accountant,
+            "accountant": s.account,
         }
         self.close()
         make = Ledger.resume if plan.ledger.exists() else Ledger.create
         self._ledger = make(plan.ledger, header)
-        return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.accountant)
+        return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.account)
 
     def close(self) -> None:
         """See :class:`FBOStrategy`."""
