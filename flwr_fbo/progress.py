@@ -79,4 +79,5 @@ def _privacy(result: Mapping[str, Any]) -> str:
     if result["epsilon"] is None:
         return "none: agents' vectors were shared or not at all, without noise"
     text = f"epsilon {result['epsilon']:.3f} at delta {result['delta']:.2e}, per agent, whole run"
+    text += ", against the server too" if result["local"] else ""
     return text if result["private"] else f"NOT PRIVATE (would be {text})"

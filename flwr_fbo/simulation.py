@@ -79,8 +79,8 @@ def _one(
 def _privacy(reports: Sequence[RoundReport]) -> dict[str, Any]:
     last = reports[-1].privacy if reports else None
     if last is None:
-        return {"epsilon": None, "delta": None, "private": False}
-    return {"epsilon": last["epsilon"], "delta": last["delta"], "private": last["private"]}
+        return {"epsilon": None, "delta": None, "private": False, "local": False}
+    return {key: last[key] for key in ("epsilon", "delta", "private", "local")}
 
 
 def _rival(given: Mapping[str, Any], name: str) -> RunSpec:

@@ -185,8 +185,8 @@ class DPFTSDEServer(ThompsonServer):
 
     @property
     def private(self) -> bool:
-        """Whether what is released is differentially private: noise, from real entropy."""
-        return self.settings.private and self._entropy.private
+        """Whether the run is differentially private: real noise, and nothing sent besides."""
+        return self.settings.private and self._entropy.private and not self.settings.diagnostics
 
     @property
     def bound(self) -> float | None:
