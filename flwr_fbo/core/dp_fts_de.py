@@ -42,13 +42,12 @@ from flwr_fbo.core.settings import SettingsError, above, at_least, setting, with
 from flwr_fbo.core.space import Array, Space
 from flwr_fbo.core.thompson import ThompsonSettings
 from flwr_fbo.core.thompson_server import ThompsonServer
-from flwr_fbo.privacy.accountants import AccountantName
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta, noise_multiplier_for
 from flwr_fbo.privacy.entropy import Entropy, poisson_sample, system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
-from flwr_fbo.privacy.mechanisms import GaussianSum
+from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
 #: Rounds with a release in a private run unless said otherwise. Few, early and large releases
@@ -72,7 +71,9 @@ class DPFTSDESettings(ThompsonSettings):
         1.0, "q, probability that a release counts an agent", within(0, 1, open_low=True)
     )
     noise_multiplier: float | None = setting(
-        None, "z, noise against sensitivity; planned from epsilon where unset", above(0)
+        None,
+        "z, noise against sensitivity; planned from epsilon where unset",
+        within(LEAST_NOISE, MOST_NOISE),
     )
     clip: float | None = setting(
         None, "S, bound on the joint vector; sqrt(P M) in a private run where unset", above(0)
@@ -87,7 +88,7 @@ class DPFTSDESettings(ThompsonSettings):
     delta: float | None = setting(
         None, "its delta; N^-1.1 where unset", within(0, 1, open_low=True, open_high=True)
     )
-    accountant: AccountantName = setting("pld", "how epsilon is counted")
+    accountant: Literal["pld", "rdp", "moments"] = setting("pld", "how epsilon is counted")
 
     @property
     def private(self) -> bool:
@@ -95,7 +96,7 @@ class DPFTSDESettings(ThompsonSettings):
         return self.epsilon is not None or self.noise_multiplier is not None
 
     def check(self) -> None:
-        """A budget and a noise are alternatives or agree; a list of releases is readable."""
+        """A list of releases must be readable."""
         self.release_rounds(1)
 
     def release_rounds(self, rounds: int) -> tuple[int, ...]:
@@ -145,13 +146,15 @@ class DPFTSDEServer(ThompsonServer):
             settings.weights, settings.weights_hold, settings.weights_decay or None
         )
         self.release_rounds = settings.release_rounds(rounds)
-        self.delta = settings.delta or default_delta(agents)
-        self.noise_multiplier = self._planned_noise()
+        self.delta: float | None = None
+        self.budget: PrivacyBudget | None = None
+        self.noise_multiplier: float | None = None
         self._entropy = entropy or system_entropy()
-        self.budget = budget
-        if settings.private and budget is None:
-            self.budget = PrivacyBudget(
-                settings.epsilon or math.inf, self.delta, MemoryLedger(), settings.accountant
+        if settings.private:
+            self._plan_privacy(budget)
+        elif budget is not None:
+            raise SettingsError(
+                "a `budget` needs `epsilon` or `noise-multiplier`: nothing is noisy"
             )
         self.released: Array | None = None
         self.exhausted = False
@@ -168,12 +171,16 @@ class DPFTSDEServer(ThompsonServer):
             return self.settings.clip / math.sqrt(self.regions.count)
         return math.sqrt(self.settings.features) if self.settings.private else None
 
-    def _planned_noise(self) -> float | None:
+    def _plan_privacy(self, budget: PrivacyBudget | None) -> None:
         s = self.settings
-        if s.noise_multiplier is not None or s.epsilon is None:
-            return s.noise_multiplier
+        self.delta = s.delta or default_delta(self.agents)
         rates = [s.sampling_rate] * len(self.release_rounds)
-        return noise_multiplier_for(s.epsilon, self.delta, rates, s.accountant) if rates else None
+        self.noise_multiplier = s.noise_multiplier
+        if s.noise_multiplier is None and s.epsilon is not None and rates:
+            self.noise_multiplier = noise_multiplier_for(s.epsilon, self.delta, rates, s.accountant)
+        self.budget = budget or PrivacyBudget(
+            s.epsilon or math.inf, self.delta, MemoryLedger(), s.accountant
+        )
 
     def _home(self, agent: int) -> int:
         if not self.settings.explore_home:
@@ -188,8 +195,9 @@ class DPFTSDEServer(ThompsonServer):
         return {"omega": (self.settings.features,)} if due else {}
 
     def _absorb(self, vectors: Mapping[int, Array]) -> None:
-        if self.budget is None:
-            total = self._sum(self._selected(vectors), None).plain
+        if self.budget is None:  # not private: the sample may be foretold, and can be repeated
+            selected = self._rng(2, self.round).random(self.agents) < self.settings.sampling_rate
+            total = self._sum({n: v for n, v in vectors.items() if selected[n]}, None).plain
             self.released = total / self.settings.sampling_rate
             return
         assert self.noise_multiplier is not None
