@@ -40,6 +40,7 @@ def audit_server(
     server.round = round
     assert server.bound is not None
     assert server.noise_multiplier is not None
+    assert server.delta is not None
     claim = Claim(
         noise_multiplier=server.noise_multiplier,
         sampling_rate=settings.sampling_rate,

@@ -54,7 +54,7 @@ from flwr_fbo.privacy.entropy import (
 )
 from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
-from flwr_fbo.privacy.mechanisms import GaussianSum
+from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum
 from flwr_fbo.privacy.released import Released
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
@@ -79,7 +79,9 @@ class DPFTSDESettings(ThompsonSettings):
         1.0, "q, probability that a release counts an agent", within(0, 1, open_low=True)
     )
     noise_multiplier: float | None = setting(
-        None, "z, noise against sensitivity; planned from epsilon where unset", above(0)
+        None,
+        "z, noise against sensitivity; planned from epsilon where unset",
+        within(LEAST_NOISE, MOST_NOISE),
     )
     clip: float | None = setting(
         None, "S, bound on the joint vector; sqrt(P M) in a private run where unset", above(0)
@@ -171,14 +173,16 @@ class DPFTSDEServer(ThompsonServer):
             settings.weights, settings.weights_hold, settings.weights_decay or None
         )
         self.release_rounds = settings.release_rounds(rounds)
-        self.delta = settings.delta or default_delta(agents)
-        self.noise_multiplier = self._planned_noise()
+        self.delta: float | None = None
+        self.budget: PrivacyBudget | None = None
+        self.noise_multiplier: float | None = None
         seeded = None if settings.noise_seed is None else seeded_entropy(settings.noise_seed)
         self._entropy = entropy or seeded or system_entropy()
-        self.budget = budget
-        if settings.private and budget is None:
-            self.budget = PrivacyBudget(
-                settings.epsilon or math.inf, self.delta, MemoryLedger(), settings.account
+        if settings.private:
+            self._plan_privacy(budget)
+        elif budget is not None:
+            raise SettingsError(
+                "a `budget` needs `epsilon` or `noise-multiplier`: nothing is noisy"
             )
         self.released = Released()
         self.exhausted = False
@@ -195,12 +199,16 @@ class DPFTSDEServer(ThompsonServer):
             return self.settings.clip / math.sqrt(self.regions.count)
         return math.sqrt(self.settings.features) if self.settings.private else None
 
-    def _planned_noise(self) -> float | None:
+    def _plan_privacy(self, budget: PrivacyBudget | None) -> None:
         s = self.settings
-        if s.noise_multiplier is not None or s.epsilon is None:
-            return s.noise_multiplier
+        self.delta = s.delta or default_delta(self.agents)
         rates = [s.sampling_rate] * len(self.release_rounds)
-        return noise_multiplier_for(s.epsilon, self.delta, rates, s.accountant) if rates else None
+        self.noise_multiplier = s.noise_multiplier
+        if s.noise_multiplier is None and s.epsilon is not None and rates:
+            self.noise_multiplier = noise_multiplier_for(s.epsilon, self.delta, rates, s.accountant)
+        self.budget = budget or PrivacyBudget(
+            s.epsilon or math.inf, self.delta, MemoryLedger(), s.account
+        )
 
     def _home(self, agent: int) -> int:
         if not self.settings.explore_home:
@@ -217,18 +225,23 @@ class DPFTSDEServer(ThompsonServer):
         return {"omega": (self.settings.features,)} if due else {}
 
     def _absorb(self, vectors: Mapping[int, Array]) -> None:
-        if self.budget is None:
-            total = self._sum(self._selected(vectors, self._entropy), None).plain
-            self.released.add(total / self.settings.sampling_rate, 0.0, self.round)
+        if self.budget is None:  # not private: the sample may be foretold, and can be repeated
+            selected = self._rng(2, self.round).random(self.agents) < self.settings.sampling_rate
+            total = self._sum({n: v for n, v in vectors.items() if selected[n]}, None).plain
+            self._remember(total / self.settings.sampling_rate, 0.0)
             return
         event = self._event()
         if self.budget.would_exceed(event):
             self.exhausted = True  # agents go on with what was released, which costs nothing
             return
         self.budget.charge(event)  # on disk before anything is drawn
-        mechanism = self._mechanism()
-        deviation = mechanism.deviation / self.settings.sampling_rate
-        self.released.add(self.draw_release(vectors, self._entropy), deviation, self.round)
+        deviation = self._mechanism().deviation / self.settings.sampling_rate
+        self._remember(self.draw_release(vectors, self._entropy), deviation)
+
+    def _remember(self, vector: Array, deviation: float) -> None:
+        if self.settings.advice == "last":
+            self.released = Released()  # the ones before will not be used again
+        self.released.add(vector, deviation, self.round)
 
     def _event(self) -> GaussianRelease | FixedSizeRelease:
         """What a release of this round costs."""

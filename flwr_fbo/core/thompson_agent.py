@@ -59,13 +59,13 @@ class ThompsonAgent:
     ) -> None:
         self._evaluator = evaluator
         self._regions = Regions(tuple(int(k) for k in setup.arrays["splits"]))
-        features = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
+        self._features = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
         settings = ThompsonSettings.from_mapping(setup.values)
 
         def on_fit(observations: int, found: Hyperparameters) -> None:
             records.append("fit", {"observations": observations, **asdict(found)})
 
-        self.sampler = ThompsonSampler(setup.space, settings, features, seed, on_fit)
+        self.sampler = ThompsonSampler(setup.space, settings, self._features, seed, on_fit)
         for evaluation in evaluator.history:
             self._tell(evaluation)
         for record in records.read("fit"):
@@ -124,9 +124,12 @@ class ThompsonAgent:
         if "advice" not in arrays:
             return None
         weights = arrays["advice"]
-        regions = self._regions if len(weights) == self._regions.count else None
-        if regions is None:  # one function for the whole space
-            regions = Regions((1,) * len(self._regions.splits))
+        regions = self._regions
+        if len(weights) == 1:  # one function for the whole space
+            regions = Regions((1,) * len(regions.splits))
+        expected = (regions.count, self._features.count)
+        if weights.shape != expected or not np.all(np.isfinite(weights)):
+            raise ValueError(f"`advice` must be finite and {expected}, but got {weights.shape}")
         return Advice(weights, regions)
 
     def _evaluate(self, unit: Array, round: int, play: int, source: str) -> None:
