@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from scipy import stats
+from scipy import special
 
 from flwr_fbo.core.space import Array
 from flwr_fbo.privacy import checks, pld, renyi
@@ -54,7 +54,10 @@ _BOUNDS = 6
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said about one release step, and what the auditor may know of its shape."""
+    """What is said about one release step, and what the auditor may know of its shape.
+
+    ``canary`` should be the agent with the largest weights: the one that the sensitivity is for.
+    """
 
     noise_multiplier: float
     sampling_rate: float
@@ -62,8 +65,13 @@ class Claim:
     agents: int
     dimension: int
     clip: float
+    canary: int = 0
 
     def __post_init__(self) -> None:
+        if not 0 <= self.canary < self.agents:
+            raise checks.PrivacyError(
+                f"`0 <= canary < agents` must hold, but got ({self.canary}, {self.agents})"
+            )
         GaussianRelease(self.noise_multiplier, self.sampling_rate)
         checks.open_unit("delta", self.delta)
         checks.count("agents", self.agents)
@@ -194,7 +202,7 @@ def _observe(
             row = []
             for sign in signs:
                 messages = zero.copy()
-                messages[0] = present * sign * 10.0 * claim.clip * direction
+                messages[claim.canary] = present * sign * 10.0 * claim.clip * direction
                 out = np.asarray(release(messages, entropy), dtype=np.float64)
                 row.append((out.reshape(-1, claim.dimension) * direction).sum(axis=1))  # (P,)
             seen[present].append(row)
@@ -249,7 +257,7 @@ def _thresholds(
     # part with this probability only.
     chance = 1.0 - (1.0 - claim.sampling_rate) ** releases
     taking_part = np.clip((low - (1.0 - chance) * high) / chance, 1e-300, 1.0 - 1e-16)
-    separation = stats.norm.ppf(taking_part) - stats.norm.ppf(np.minimum(high, 1.0 - 1e-16))
+    separation = special.ndtri(taking_part) - special.ndtri(np.minimum(high, 1.0 - 1e-16))
     gains = np.stack(
         [_above(high, low, claim.delta), _below(high, low, claim.delta), separation]
     )  # (3, c)
@@ -268,13 +276,13 @@ def _rates(absent: Array, present: Array, cut: float, error: float) -> tuple[Arr
 def _lower(hits: Array, trials: int, error: float) -> Array:
     """Clopper and Pearson: the rate is below this with at most the error probability."""
     inside = np.maximum(hits, 1e-9)
-    return np.where(hits > 0, stats.beta.ppf(error, inside, trials - hits + 1.0), 0.0)
+    return np.where(hits > 0, special.betaincinv(inside, trials - hits + 1.0, error), 0.0)
 
 
 def _upper(hits: Array, trials: int, error: float) -> Array:
     """Clopper and Pearson: the rate is above this with at most the error probability."""
     left = np.maximum(trials - hits, 1e-9)
-    return np.where(hits < trials, stats.beta.ppf(1.0 - error, hits + 1.0, left), 1.0)
+    return np.where(hits < trials, special.betaincinv(hits + 1.0, left, 1.0 - error), 1.0)
 
 
 def _above(false: Array, true: Array, delta: float) -> Array:

@@ -63,7 +63,7 @@ def grid(runs: Runs) -> float:
     """The step of the grid of losses: a power of two, for all runs the same."""
     steps = [_range(key) / _POINTS for key, _ in runs]
     # Coarse events need no fine grid, and next to them fine ones hardly count.
-    return float(2.0 ** math.floor(math.log2(max(min(steps), max(steps) / 16.0))))
+    return float(2.0 ** math.floor(math.log2(max(min(steps), max(steps) / 4.0))))
 
 
 def _range(key: Key) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 
@@ -89,13 +90,14 @@ def joint_step(z: float, q: float, weights: Array, *, shared: bool = False) -> R
 
 
 def test_the_joint_vector_of_several_regions_needs_only_the_exact_sensitivity():
-    """Agent 0 has the largest weights: the worst case. The exact bound passes, and is tight."""
+    """Agent 5 has the largest weights: the worst case. The exact bound passes, and is tight."""
     weights = np.full((3, AGENTS), 0.5 / AGENTS)
-    weights[:, 0] = [0.5, 0.3, 0.1]
-    result = run(joint_step(1.0, 1.0, weights), claim())
+    weights[:, 5] = [0.5, 0.3, 0.1]
+    said = dataclasses.replace(claim(), canary=5)
+    result = run(joint_step(1.0, 1.0, weights), said)
     assert result.passed
     assert result.noise_multiplier_upper < 1.35
-    assert not run(joint_step(1.0, 1.0, weights, shared=True), claim()).passed
+    assert not run(joint_step(1.0, 1.0, weights, shared=True), said).passed
 
 
 # ------------------------------------------------------------------ planted faults
@@ -166,6 +168,8 @@ def test_bad_input():
         Claim(1.0, 1.0, 0.0, 10, 4, 1.0)
     with pytest.raises(PrivacyError, match="`noise_multiplier` must be a finite number > 0"):
         Claim(0.0, 1.0, DELTA, 10, 4, 1.0)
+    with pytest.raises(PrivacyError, match=r"`0 <= canary < agents` must hold, but got \(12, 12\)"):
+        dataclasses.replace(claim(), canary=AGENTS)
     with pytest.raises(PrivacyError, match="`trials` must be an integer >= 100, but got 5"):
         audit(standard_release(1.0, 1.0, 1.0), claim(), trials=5)
     with pytest.raises(PrivacyError, match=r"`confidence` must be in \(0, 1\), but got 1"):
