@@ -33,11 +33,14 @@ def audit_server(
     entropy: Entropy | None = None,
 ) -> AuditResult:
     """Attack the release of one round of a run with these settings."""
+    if settings.sampling != "poisson":
+        raise ValueError("`sampling` must be poisson: the audit knows no other sampling")
     if not settings.private:
         raise ValueError("`epsilon` or `noise-multiplier` must be given: there is no claim to test")
     dimensions = {f"x{i}": Float(0.0, 1.0) for i in range(2)}
     server = DPFTSDEServer(Space(dimensions), agents, settings, rounds)
     server.round = round
+    P = server.regions.count
     assert server.bound is not None
     assert server.noise_multiplier is not None
     assert server.delta is not None
@@ -48,5 +51,6 @@ def audit_server(
         agents=agents,
         dimension=settings.features,
         clip=server.bound,
+        canary=int(np.argmax(np.linalg.norm(server.weights.at(round, agents, P), axis=0))),
     )
     return audit(release_of(server), claim, trials=trials, confidence=confidence, entropy=entropy)

@@ -118,13 +118,8 @@ class DPFTSDESettings(ThompsonSettings):
         return "fixed-size" if self.sampling == "fixed-size" else self.accountant
 
     def check(self) -> None:
-        """Releases are readable, and the sampling has an accountant that can plan for it."""
+        """A list of releases must be readable."""
         self.release_rounds(1)
-        if self.sampling == "fixed-size" and self.private and self.noise_multiplier is None:
-            raise SettingsError(
-                "`noise-multiplier` must be given with `sampling = fixed-size`: noise is planned "
-                "from epsilon for Poisson sampling only"
-            )
 
     def release_rounds(self, rounds: int) -> tuple[int, ...]:
         """In which of the rounds 0 .. T-1 something is released."""
@@ -205,7 +200,9 @@ class DPFTSDEServer(ThompsonServer):
         rates = [s.sampling_rate] * len(self.release_rounds)
         self.noise_multiplier = s.noise_multiplier
         if s.noise_multiplier is None and s.epsilon is not None and rates:
-            self.noise_multiplier = noise_multiplier_for(s.epsilon, self.delta, rates, s.accountant)
+            self.noise_multiplier = noise_multiplier_for(
+                s.epsilon, self.delta, rates, s.account, self.agents
+            )
         self.budget = budget or PrivacyBudget(
             s.epsilon or math.inf, self.delta, MemoryLedger(), s.account
         )

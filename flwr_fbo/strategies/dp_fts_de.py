@@ -54,6 +54,8 @@ class DPFTSDE(ThompsonStrategy):
             "accountant": s.account,
         }
         self.close()
+        if plan.ledger.exists() and b"\n" not in plan.ledger.read_bytes():
+            plan.ledger.unlink()  # torn while it was made: nothing was ever charged to it
         make = Ledger.resume if plan.ledger.exists() else Ledger.create
         self._ledger = make(plan.ledger, header)
         return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.account)
