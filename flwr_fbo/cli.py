@@ -87,6 +87,24 @@ def run(
 
 
 @app.command()
+def resume(
+    run_dir: Annotated[Path, typer.Argument(help="Directory of the run.")],
+    engine: Annotated[
+        EngineName, typer.Option(help="Flower's simulation engine, or this process.")
+    ] = EngineName.RAY,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Go on with a run that was interrupted: nothing that was paid for is paid for again."""
+    with _user_errors(), _stdout_kept(as_json) as stdout:
+        from flwr_fbo.simulation import resume_run
+
+        result, text = resume_run(run_dir, engine.value, sys.stderr)
+        print(json.dumps(result) if as_json else text, file=stdout, flush=True)
+        if not result["complete"]:
+            raise typer.Exit(FAILED)
+
+
+@app.command()
 def privacy(
     agents: Annotated[int, typer.Option(help="How many take part.")],
     rounds: Annotated[int, typer.Option(help="Rounds after the initial points.")],

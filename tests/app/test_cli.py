@@ -157,3 +157,43 @@ def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None
     )
     assert done.returncode == 1
     assert "already holds a run" in done.stderr
+
+
+def test_a_run_that_was_killed_is_resumed(tmp_path: Path) -> None:
+    """Killed with no warning in the middle of a round, it ends as if nothing had happened."""
+    (tmp_path / "mine.py").write_text(
+        OWN_TASK
+        + """
+import os
+from pathlib import Path
+import flwr_fbo.core.evaluation
+
+@task(space={"x": Float(0.0, 1.0)})
+def fragile(params):
+    count = len(Path("calls").read_text()) if Path("calls").exists() else 0
+    if count == 9 and not Path("died").exists():
+        Path("died").touch()
+        os._exit(9)
+    with Path("calls").open("a") as file:
+        file.write(".")
+    return -(params["x"] - 0.3) ** 2
+"""
+    )
+    arguments = ("run", "mine:fragile", *QUICK, "--epsilon", "5", "--engine", "inline")
+    assert flwr_fbo(*arguments, "--run-dir", "r", cwd=tmp_path).returncode == 9
+    assert not (tmp_path / "r" / "result.json").exists()
+    done = flwr_fbo("resume", "r", "--engine", "inline", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["evaluations"] == [2, 3, 4]
+    assert found["complete"] is True
+    # Three agents, two initial points and two rounds: no evaluation was made twice or lost.
+    assert len((tmp_path / "calls").read_text()) == 3 * 4
+    ledger = (tmp_path / "r" / "ledger.jsonl").read_text()
+    assert ledger.count('"event"') == 2
+
+
+def test_only_a_run_can_be_resumed(tmp_path: Path) -> None:
+    done = flwr_fbo("resume", "nothing", cwd=tmp_path)
+    assert done.returncode == 1
+    assert "config.json" in done.stderr
