@@ -122,6 +122,12 @@ class FBOClient(NumPyClient):
         evaluator = Evaluator(setup.space, evaluate, journal, (*identity, 0), _regret_of(task))
         return self.make_agent(setup, evaluator, journal, (*identity, 1))
 
+    @property
+    def privacy_ledger(self) -> Path:
+        """The file of the agent's own budget, beside its journal."""
+        path = journal_path(self._workplace.journals, self._partition.index)
+        return path.with_suffix(".privacy.jsonl")
+
 
 def journal_path(folder: Path, agent: int) -> Path:
     """The file that holds an agent's records."""

@@ -20,8 +20,10 @@ CANDIDATES = 1000
 STARTS = 20
 #: A purely discrete space with at most this many points is enumerated.
 ENUMERABLE = 20_000
-#: Most alternatives tried in one exchange of an integer with more values than that.
+#: An exchange tries all values of a parameter that has at most so many.
 EXCHANGES = 32
+#: Most rounds of exchanges; usually three or four find nothing better any more.
+EXCHANGE_ROUNDS = 12
 #: Relative error of a scan; what lies within it of the best is looked at exactly.
 SCAN_ERROR = 1e-3
 
@@ -128,7 +130,7 @@ def _exchange(
     """Try other values of each discrete parameter of the best points until none improves."""
     order = np.argsort(-value)[: STARTS // 4]
     units, value = units[order], value[order]
-    for _ in range(5):
+    for _ in range(EXCHANGE_ROUNDS):
         before = value.copy()
         for column, parameter in enumerate(space.parameters.values()):
             if isinstance(parameter, Float):
@@ -142,6 +144,7 @@ def _exchange(
             pick = scores.argmax(axis=1)
             better = scores[np.arange(len(units)), pick] > value
             units[better] = trial[np.arange(len(units)), pick][better]
+            value = np.maximum(value, scores.max(axis=1))
         units, value = _refine(path, space, units, regions)
         if not np.any(value > before + 1e-12):
             break
@@ -149,14 +152,13 @@ def _exchange(
 
 
 def _alternatives(parameter: Int | Categorical, current: Array) -> Array:
-    """Values to try in place of the current ones (S,): all, or the nearest and a spread (S, K)."""
+    """Values to try in place of the current ones (S,): all, or those 1, 2, 4, ... away: (S, K)."""
     size = parameter.size
     if size <= EXCHANGES:
         options = np.broadcast_to(np.arange(size), (len(current), size))
     else:
-        near = parameter.index(current)[:, None] + np.arange(-EXCHANGES // 4, EXCHANGES // 4 + 1)
-        spread = np.linspace(0, size - 1, EXCHANGES // 2).round().astype(np.int64)
-        options = np.hstack([near, np.broadcast_to(spread, (len(current), len(spread)))])
+        away = 2 ** np.arange(size.bit_length())
+        options = parameter.index(current)[:, None] + np.concatenate([-away, [0], away])
     return parameter.unit(np.clip(options, 0, size - 1))
 
 

@@ -8,7 +8,8 @@ paper                       here                          shape
 ``omega_{n,t}``             ``vectors[k]``                (K, M)
 ``phi_n^(i)``               ``weights[i, n]``             (P, N)
 ``S / sqrt(P)``             ``bound``                     scalar
-``omega_t^(i)``, no noise   ``sum.total[i]``              (P, M)
+``q omega_t^(i)``           ``sum.plain[i]``, or in       (P, M)
+without noise               lattice units ``sum.exact[i]``
 ==========================  ============================  ==========
 
 Vectors are added in blocks, so that a million agents need no more memory than one block.

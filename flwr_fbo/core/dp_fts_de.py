@@ -11,7 +11,7 @@ paper                  here                                   shape
 ``S``                  ``clip``                               scalar
 ``phi_n^(i)``          ``weights.at(t, N, P)``                (P, N)
 ``S_t``                drawn, used and forgotten in `_release`  (N,)
-``omega_t^joint``      ``server.released``                    (P, M)
+``omega_t^joint``      ``server.released.latest``             (P, M)
 ``1 - p_t``            ``p_schedule``                         scalar
 =====================  =====================================  ==========
 
@@ -45,10 +45,17 @@ from flwr_fbo.core.thompson_server import ThompsonServer
 from flwr_fbo.privacy.accountants import AccountantName
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta, noise_multiplier_for
-from flwr_fbo.privacy.entropy import Entropy, poisson_sample, system_entropy
-from flwr_fbo.privacy.events import GaussianRelease
+from flwr_fbo.privacy.entropy import (
+    Entropy,
+    fixed_size_sample,
+    poisson_sample,
+    seeded_entropy,
+    system_entropy,
+)
+from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
-from flwr_fbo.privacy.mechanisms import GaussianSum
+from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum
+from flwr_fbo.privacy.released import Released
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
 #: Rounds with a release in a private run unless said otherwise. Few, early and large releases
@@ -72,7 +79,9 @@ class DPFTSDESettings(ThompsonSettings):
         1.0, "q, probability that a release counts an agent", within(0, 1, open_low=True)
     )
     noise_multiplier: float | None = setting(
-        None, "z, noise against sensitivity; planned from epsilon where unset", above(0)
+        None,
+        "z, noise against sensitivity; planned from epsilon where unset",
+        within(LEAST_NOISE, MOST_NOISE),
     )
     clip: float | None = setting(
         None, "S, bound on the joint vector; sqrt(P M) in a private run where unset", above(0)
@@ -87,15 +96,29 @@ class DPFTSDESettings(ThompsonSettings):
     delta: float | None = setting(
         None, "its delta; N^-1.1 where unset", within(0, 1, open_low=True, open_high=True)
     )
-    accountant: AccountantName = setting("pld", "how epsilon is counted")
+    accountant: Literal["pld", "rdp", "moments"] = setting("pld", "how epsilon is counted")
+    sampling: Literal["poisson", "fixed-size"] = setting(
+        "poisson", "`fixed-size`: exactly N q agents (App. B.2.4), counted for its own neighbours"
+    )
+    advice: Literal["last", "average"] = setting(
+        "last", "what agents are told: the last release, or all of them by their noise"
+    )
+    noise_seed: int | None = setting(
+        None, "seed the privacy noise, for research only: the run is then NOT PRIVATE", at_least(0)
+    )
 
     @property
     def private(self) -> bool:
         """Whether releases carry noise."""
         return self.epsilon is not None or self.noise_multiplier is not None
 
+    @property
+    def account(self) -> AccountantName:
+        """The accountant; sampling without replacement has only one."""
+        return "fixed-size" if self.sampling == "fixed-size" else self.accountant
+
     def check(self) -> None:
-        """A budget and a noise are alternatives or agree; a list of releases is readable."""
+        """A list of releases must be readable."""
         self.release_rounds(1)
 
     def release_rounds(self, rounds: int) -> tuple[int, ...]:
@@ -145,21 +168,24 @@ class DPFTSDEServer(ThompsonServer):
             settings.weights, settings.weights_hold, settings.weights_decay or None
         )
         self.release_rounds = settings.release_rounds(rounds)
-        self.delta = settings.delta or default_delta(agents)
-        self.noise_multiplier = self._planned_noise()
-        self._entropy = entropy or system_entropy()
-        self.budget = budget
-        if settings.private and budget is None:
-            self.budget = PrivacyBudget(
-                settings.epsilon or math.inf, self.delta, MemoryLedger(), settings.accountant
+        self.delta: float | None = None
+        self.budget: PrivacyBudget | None = None
+        self.noise_multiplier: float | None = None
+        seeded = None if settings.noise_seed is None else seeded_entropy(settings.noise_seed)
+        self._entropy = entropy or seeded or system_entropy()
+        if settings.private:
+            self._plan_privacy(budget)
+        elif budget is not None:
+            raise SettingsError(
+                "a `budget` needs `epsilon` or `noise-multiplier`: nothing is noisy"
             )
-        self.released: Array | None = None
+        self.released = Released()
         self.exhausted = False
 
     @property
     def private(self) -> bool:
-        """Whether what is released is differentially private: noise, from real entropy."""
-        return self.settings.private and self._entropy.private
+        """Whether the run is differentially private: real noise, and nothing sent besides."""
+        return self.settings.private and self._entropy.private and not self.settings.diagnostics
 
     @property
     def bound(self) -> float | None:
@@ -168,12 +194,18 @@ class DPFTSDEServer(ThompsonServer):
             return self.settings.clip / math.sqrt(self.regions.count)
         return math.sqrt(self.settings.features) if self.settings.private else None
 
-    def _planned_noise(self) -> float | None:
+    def _plan_privacy(self, budget: PrivacyBudget | None) -> None:
         s = self.settings
-        if s.noise_multiplier is not None or s.epsilon is None:
-            return s.noise_multiplier
+        self.delta = s.delta or default_delta(self.agents)
         rates = [s.sampling_rate] * len(self.release_rounds)
-        return noise_multiplier_for(s.epsilon, self.delta, rates, s.accountant) if rates else None
+        self.noise_multiplier = s.noise_multiplier
+        if s.noise_multiplier is None and s.epsilon is not None and rates:
+            self.noise_multiplier = noise_multiplier_for(
+                s.epsilon, self.delta, rates, s.account, self.agents
+            )
+        self.budget = budget or PrivacyBudget(
+            s.epsilon or math.inf, self.delta, MemoryLedger(), s.account
+        )
 
     def _home(self, agent: int) -> int:
         if not self.settings.explore_home:
@@ -181,40 +213,72 @@ class DPFTSDEServer(ThompsonServer):
         return int(home_regions(self.agents, self.regions.count)[agent])
 
     def _advice(self, agent: int) -> tuple[float, Array | None]:
-        return own_probability(self._p_schedule, self.round), self.released
+        average = self.settings.advice == "average"
+        advice = self.released.average() if average else self.released.latest
+        return own_probability(self._p_schedule, self.round), advice
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
         due = self.round in self.release_rounds and not self.exhausted
         return {"omega": (self.settings.features,)} if due else {}
 
     def _absorb(self, vectors: Mapping[int, Array]) -> None:
-        if self.budget is None:
-            total = self._sum(self._selected(vectors), None).plain
-            self.released = total / self.settings.sampling_rate
+        if self.budget is None:  # not private: the sample may be foretold, and can be repeated
+            selected = self._rng(2, self.round).random(self.agents) < self.settings.sampling_rate
+            total = self._sum({n: v for n, v in vectors.items() if selected[n]}, None).plain
+            self._remember(total / self.settings.sampling_rate, 0.0)
             return
-        assert self.noise_multiplier is not None
-        event = GaussianRelease(self.noise_multiplier, self.settings.sampling_rate, self.round)
+        event = self._event()
         if self.budget.would_exceed(event):
             self.exhausted = True  # agents go on with what was released, which costs nothing
             return
         self.budget.charge(event)  # on disk before anything is drawn
-        self.released = self._release(vectors)
+        deviation = self._mechanism().deviation / self.settings.sampling_rate
+        self._remember(self.draw_release(vectors, self._entropy), deviation)
 
-    def _release(self, vectors: Mapping[int, Array]) -> Array:
-        """Lines 5-11: the subsampled, clipped, weighted and noisy sum: (P, M)."""
+    def _remember(self, vector: Array, deviation: float) -> None:
+        if self.settings.advice == "last":
+            self.released = Released()  # the ones before will not be used again
+        self.released.add(vector, deviation, self.round)
+
+    def _event(self) -> GaussianRelease | FixedSizeRelease:
+        """What a release of this round costs."""
+        assert self.noise_multiplier is not None
+        if self.settings.sampling == "fixed-size":
+            return FixedSizeRelease(
+                self.noise_multiplier, self.agents, self._sample_size, self.round
+            )
+        return GaussianRelease(self.noise_multiplier, self.settings.sampling_rate, self.round)
+
+    @property
+    def _sample_size(self) -> int:
+        """N q agents, at least one."""
+        return max(1, round(self.agents * self.settings.sampling_rate))
+
+    def _mechanism(self) -> GaussianSum:
+        """The noise for this round's weights, before division by q."""
         assert self.noise_multiplier is not None
         assert self.bound is not None
         weights = self.weights.at(self.round, self.agents, self.regions.count)
         clip = self.bound * math.sqrt(self.regions.count)
         sensitivity = joint_sensitivity(weights, clip, self.settings.sensitivity)
-        mechanism = GaussianSum(sensitivity, self.noise_multiplier)
-        total = self._sum(self._selected(vectors), mechanism).exact
-        released = mechanism.release(total.ravel(), self._entropy)
+        return GaussianSum(sensitivity, self.noise_multiplier)
+
+    def draw_release(self, vectors: Mapping[int, Array], entropy: Entropy) -> Array:
+        """Lines 5-11: the subsampled, clipped, weighted and noisy sum: (P, M).
+
+        The caller has charged for it. Nothing is remembered, so that an audit can attack it.
+        """
+        mechanism = self._mechanism()
+        total = self._sum(self._selected(vectors, entropy), mechanism).exact
+        released = mechanism.release(total.ravel(), entropy)
         return np.asarray(released.reshape(total.shape) / self.settings.sampling_rate)
 
-    def _selected(self, vectors: Mapping[int, Array]) -> dict[int, Array]:
+    def _selected(self, vectors: Mapping[int, Array], entropy: Entropy) -> dict[int, Array]:
         """S_t: each agent with probability q, from the operating system's entropy. Not kept."""
-        selected = poisson_sample(self.agents, self.settings.sampling_rate, self._entropy)
+        if self.settings.sampling == "fixed-size":
+            selected = fixed_size_sample(self.agents, self._sample_size, entropy)
+        else:
+            selected = poisson_sample(self.agents, self.settings.sampling_rate, entropy)
         return {n: vector for n, vector in vectors.items() if selected[n]}
 
     def _sum(self, vectors: Mapping[int, Array], mechanism: GaussianSum | None) -> WeightedSum:
@@ -228,10 +292,11 @@ class DPFTSDEServer(ThompsonServer):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the ledger, which is a file of its own, and the noise's source."""
-        return {**super().state_dict(), "released": self.released, "exhausted": self.exhausted}
+        released = self.released.to_dict()
+        return {**super().state_dict(), "released": released, "exhausted": self.exhausted}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :class:`flwr_fbo.core.protocol.Server`."""
         super().load_state_dict(state)
-        self.released = None if state["released"] is None else np.asarray(state["released"])
+        self.released = Released.from_dict(state["released"])
         self.exhausted = bool(state["exhausted"])

@@ -7,7 +7,7 @@ the agent, and an evaluation that has been paid for is never paid for again.
 
 from __future__ import annotations
 
-import math
+import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -75,6 +75,8 @@ class Evaluator:
     """
 
     KIND = "evaluation"
+    #: Part of the generator's key: no purpose of an agent that happens to have the same seed.
+    STREAM = 2**31
 
     def __init__(
         self,
@@ -100,7 +102,8 @@ class Evaluator:
         if known is not None:
             return known
         params = self.space.from_unit(unit)
-        rng = np.random.default_rng([*self._seed, round, play])
+        regret = None if self._regret is None else self._regret(params)  # may fail: before paying
+        rng = np.random.default_rng([*self._seed, self.STREAM, round, play])
         start = time.perf_counter()
         score, failure = self._score(params, rng)
         evaluation = Evaluation(
@@ -112,7 +115,7 @@ class Evaluator:
             failure=failure,
             source=source,
             seconds=time.perf_counter() - start,
-            regret=None if self._regret is None else self._regret(params),
+            regret=regret,
         )
         self._records.append(self.KIND, asdict(evaluation))
         self.history.append(evaluation)
@@ -127,8 +130,8 @@ class Evaluator:
             score = self._function(params, rng)
         except Exception as error:
             return None, f"{type(error).__name__}: {error}"
-        if isinstance(score, bool) or not isinstance(score, (int, float, np.number)):
+        if isinstance(score, bool) or not isinstance(score, (int, float, np.integer, np.floating)):
             return None, f"the score must be a number, but got {score!r}"
-        if not math.isfinite(score):
+        if not abs(score) <= sys.float_info.max:
             return None, f"the score must be finite, but got {score!r}"
         return float(score), ""

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Literal
 
 import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
@@ -106,7 +107,13 @@ class WeightPosterior:
     (Matheron's rule); ``form`` overrides that choice.
     """
 
-    def __init__(self, design: Array, scores: Array, noise: float, form: str | None = None) -> None:
+    def __init__(
+        self,
+        design: Array,
+        scores: Array,
+        noise: float,
+        form: Literal["gram", "design"] | None = None,
+    ) -> None:
         if not noise > 0:
             raise ValueError(f"`noise` must be > 0, but got {noise!r}")
         self.design, self.scores, self.noise = design, scores, noise

@@ -77,13 +77,14 @@ class FTSServer(ThompsonServer):
             )
         self._p_schedule = p_schedule or settings.p_schedule
         self.targets = range(settings.targets or agents)
-        if preferences is None:
-            preferences = np.ones((agents, agents))
-        if preferences.shape != (agents, agents) or np.any(preferences < 0):
+        given = np.ones((agents, agents)) if preferences is None else np.asarray(preferences)
+        valid = given.shape == (agents, agents) and np.all((given >= 0) & np.isfinite(given))
+        if not valid:
             raise SettingsError(
-                f"`preferences` must be ({agents}, {agents}) and >= 0, got {preferences.shape}"
+                f"`preferences` must be finite, >= 0 and ({agents}, {agents}), but got "
+                f"{given.tolist() if given.size < 20 else given.shape}"
             )
-        self._preferences = preferences * (1.0 - np.eye(agents))  # nobody advises itself
+        self._preferences = given * (1.0 - np.eye(agents))  # nobody advises itself
         self.messages: dict[int, Array] = {}
         self._used: dict[int, set[int]] = {n: set() for n in self.targets}
 
@@ -131,7 +132,7 @@ class FTSServer(ThompsonServer):
 
     def close(self, replies: Mapping[int, Reply]) -> None:
         """See :class:`flwr_fbo.core.protocol.Server`."""
-        if self.round > 0:
+        if self.round > 0 and self.settings.messages == "once":
             for agent in self.targets:
                 adviser = self._adviser(agent) if agent in replies else None
                 if adviser is not None:

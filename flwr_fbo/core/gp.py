@@ -32,6 +32,8 @@ from flwr_fbo.core.space import Array
 #: Features that carry the prior part of a path. The data part is exact, so that this bounds
 #: only how well the prior's shape is met far from the data.
 PATH_FEATURES = 256
+#: The factor is made anew at multiples of so many observations and extended in between.
+BLOCK = 8
 #: From so many observations on, paths are drawn in weight space: no cubic cost in t.
 WEIGHT_SPACE_FROM = 1000
 
@@ -97,9 +99,22 @@ class GaussianProcess:
 
     @cached_property
     def _factor(self) -> Array:
-        square = self.kernel(self.x, self.x)
+        start = len(self.x) // BLOCK * BLOCK
+        return self._extended(factorise(self._covariance(start)), start)
+
+    def _covariance(self, count: int) -> Array:
+        square = self.kernel(self.x[:count], self.x[:count])
         square[np.diag_indices_from(square)] += self.noise
-        return factorise(square)
+        return square  # (count, count)
+
+    def _extended(self, factor: Array, known: int) -> Array:
+        """The factor of all rows from that of the first ``known``, one row at a time."""
+        corner = self.kernel.variance + self.noise
+        for row in range(known, len(self.x)):
+            cross = self.kernel(self.x[:row], self.x[row : row + 1])[:, 0]  # (row,)
+            larger = extend(factor, cross, corner)
+            factor = factorise(self._covariance(row + 1)) if larger is None else larger
+        return factor
 
     def _solve(self, right: Array) -> Array:
         return np.asarray(cho_solve((self._factor, True), right, check_finite=False))
@@ -109,22 +124,16 @@ class GaussianProcess:
         return self._solve(right)
 
     def with_data(self, x: Array, y: Array) -> GaussianProcess:
-        """The same process given more rows of x; what is known of the first ones is kept.
+        """The same process given more rows of x, each added in O(t^2); all of y may be new.
 
-        The factor grows by one row at a time in O(t^2); scores may all have changed.
+        The factor is a function of the rows alone, to the last bit: a process built at once (by
+        an agent that was restored) and one that grew give identical samples.
         """
         larger = GaussianProcess(self.kernel, self.noise, x, y)
-        factor = self.__dict__.get("_factor")
         known = len(self.y)
-        if factor is None or known == 0 or not np.array_equal(x[:known], self.x):
-            return larger
-        cross = self.kernel(x, x[known:])  # (t, new)
-        for row in range(known, len(x)):
-            corner = self.kernel.variance + self.noise
-            factor = extend(factor, cross[:row, row - known], corner)
-            if factor is None:
-                return larger
-        larger.__dict__["_factor"] = factor
+        same_block = known // BLOCK == len(y) // BLOCK
+        if same_block and "_factor" in self.__dict__ and np.array_equal(x[:known], self.x):
+            larger.__dict__["_factor"] = larger._extended(self._factor, known)
         return larger
 
     def posterior(self, x: Array) -> tuple[Array, Array]:

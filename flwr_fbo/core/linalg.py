@@ -20,7 +20,9 @@ def factorise(square: Array) -> Array:
     """Lower Cholesky factor of a symmetric positive (semi-)definite matrix (n, n)."""
     if not np.all(np.isfinite(square)):
         raise FactorisationError("a covariance matrix must be finite, but has NaN or infinity")
-    scale = float(np.mean(np.diag(square))) if len(square) else 1.0
+    if not len(square):
+        return np.zeros((0, 0))
+    scale = float(np.mean(np.diag(square)))
     for jitter in JITTER:
         try:
             lifted = square + jitter * scale * np.eye(len(square)) if jitter else square
@@ -38,11 +40,11 @@ def extend(factor: Array, cross: Array, corner: float) -> Array | None:
 
     ``cross`` (n,) are the covariances with the rows already there, ``corner`` the variance.
     """
-    row = solve_triangular(factor, cross, lower=True, check_finite=False)
+    n = len(factor)
+    row = solve_triangular(factor, cross, lower=True, check_finite=False) if n else cross
     rest = corner - float(row @ row)
     if not rest > 1e-10 * corner:
         return None
-    n = len(factor)
     larger = np.zeros((n + 1, n + 1))
     larger[:n, :n] = factor
     larger[n, :n] = row

@@ -44,7 +44,7 @@ class Setup:
         text = json.dumps([self.kind, self.space.to_dict(), dict(self.values)], sort_keys=True)
         hashed = hashlib.sha256(text.encode())
         for name in sorted(self.arrays):
-            hashed.update(name.encode())
+            hashed.update(f"{name} {self.arrays[name].shape}".encode())
             hashed.update(np.ascontiguousarray(self.arrays[name], dtype="<f8").tobytes())
         return hashed.hexdigest()[:16]
 

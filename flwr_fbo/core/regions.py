@@ -58,9 +58,12 @@ class Regions:
 
     def locate(self, units: Array) -> Indices:
         """The number of the sub-region that each row (n, D) lies in: (n,)."""
-        cells = np.floor(units * self.splits).astype(np.int64)
-        cells = np.clip(cells, 0, np.array(self.splits) - 1)
-        return np.asarray(np.ravel_multi_index(tuple(cells.T), self.splits), dtype=np.int64)
+        # By comparison with the very numbers that are the boxes' ends: j / k * k may not be j.
+        cells = tuple(
+            np.searchsorted(np.arange(1, k) / k, units[:, d], side="right")
+            for d, k in enumerate(self.splits)
+        )
+        return np.asarray(np.ravel_multi_index(cells, self.splits), dtype=np.int64)
 
 
 def split_space(space: Space, count: int) -> Regions:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -37,7 +38,9 @@ SCHEDULES: dict[str, OwnProbability] = {
 }
 
 
-def own_probability(schedule: str | OwnProbability, t: int, first_as_second: bool = False) -> float:
+def own_probability(
+    schedule: ScheduleName | OwnProbability, t: int, first_as_second: bool = False
+) -> float:
     """p_t: with which probability an agent trusts its own model in round t >= 1.
 
     DP-FTS-DE uses 1 - p_t = 1 / t from t = 1 on, so that the first query always follows the
@@ -45,9 +48,9 @@ def own_probability(schedule: str | OwnProbability, t: int, first_as_second: boo
     """
     function = SCHEDULES[schedule] if isinstance(schedule, str) else schedule
     p = function(2 if first_as_second and t == 1 else t)
-    if not 0.0 <= p <= 1.0:
+    if isinstance(p, bool) or not isinstance(p, Real) or not 0.0 <= p <= 1.0:
         raise ValueError(f"a p-schedule must give probabilities, but got {p!r} for t={t}")
-    return p
+    return float(p)
 
 
 @dataclass(frozen=True)
@@ -72,7 +75,7 @@ class WeightSchedule:
     ``decay`` more; with ``decay = None`` it never falls (App. B.2.5, non-adaptive weights).
     """
 
-    scheme: str = "softmax-15"
+    scheme: WeightScheme = "softmax-15"
     hold: int = 10
     decay: int | None = 30
 

@@ -20,6 +20,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any, Literal, Self, TypeAlias, TypeVar, Union, get_args, get_origin
 
 T = TypeVar("T")
@@ -179,17 +180,19 @@ def _type_name(kind: Any) -> str:
 
 
 def _checked(key: str, value: Any, kind: Any) -> Any:
-    """The value as the declared type (an int serves as a float), or an error."""
+    """The value as the declared type (an int serves as a float, numpy's do too), or an error."""
     for option in _alternatives(kind):
         if option is type(None) and value is None:
             return None
         if get_origin(option) is Literal:
             if value in get_args(option):
                 return value
-        elif option is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        elif option is float and isinstance(value, Real) and not isinstance(value, bool):
             if not math.isfinite(value):
                 raise SettingsError(f"`{key}` must be finite, but got {value!r}")
             return float(value)
+        elif option is int and isinstance(value, Integral) and not isinstance(value, bool):
+            return int(value)  # also numpy's
         elif option is not type(None) and type(value) is option:
             return value
     raise SettingsError(f"`{key}` must be {_type_name(kind)}, but got {value!r}")

@@ -13,9 +13,10 @@ paper        here                                                        shape
 ===========  ==========================================================  ==========
 
 Optimisers work on the unit cube; a *box* of it (a sub-region, a node of a partition) is a
-set of parameter values. Discrete parameters own equal cells of their coordinate (equal on the
-parameter's own scale), and :meth:`Space.snap` moves a point to the representative of its cell,
-so that two points mean the same parameters exactly when their snapped coordinates are equal.
+set of parameter values. The values of a discrete parameter own a cell of its coordinate each
+(:mod:`flwr_fbo.core.parameters`), and :meth:`Space.snap` moves a point to the representative of
+its cell, so that two points mean the same parameters exactly when their snapped coordinates are
+equal.
 
 Kernels must not see categories as if they were ordered, so they are given
 :meth:`Space.embed`: a category becomes a corner of a simplex whose corners lie one unit apart.
@@ -27,203 +28,37 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.int64]
-Value: TypeAlias = float | int | str | bool | None
+from flwr_fbo.core.parameters import (
+    Array,
+    Categorical,
+    Float,
+    Indices,
+    Int,
+    Parameter,
+    SpaceError,
+    Value,
+    cell_start,
+    values_in,
+)
 
+__all__ = [
+    "Array",
+    "Categorical",
+    "Float",
+    "Indices",
+    "Int",
+    "Parameter",
+    "Space",
+    "SpaceError",
+    "Value",
+    "values_in",
+]
 
-class SpaceError(ValueError):
-    """A search space, or a point of it, breaks a rule; the message names parameter and value."""
-
-
-@dataclass(frozen=True)
-class Float:
-    """A real parameter in ``[low, high]``, on a linear or a logarithmic scale."""
-
-    low: float
-    high: float
-    log: bool = False
-
-    def __post_init__(self) -> None:
-        _require_numbers(self, low=self.low, high=self.high)
-        if not self.low < self.high:
-            raise SpaceError(f"`low < high` must hold, but got (low={self.low}, high={self.high})")
-        if self.log and self.low <= 0:
-            raise SpaceError(f"`low > 0` must hold on a log scale, but got low={self.low}")
-
-    @property
-    def size(self) -> None:
-        """Continuous parameters have no number of values."""
-        return None
-
-    def to_unit(self, value: Value) -> float:
-        """The coordinate of a value."""
-        low, high, x = (
-            math.log(_number(v)) if self.log else _number(v) for v in (self.low, self.high, value)
-        )
-        return min(1.0, max(0.0, (x - low) / (high - low)))
-
-    def from_unit(self, unit: float) -> float:
-        """The value at a coordinate; the ends are met exactly."""
-        if self.log:
-            value = math.exp(math.log(self.low) * (1 - unit) + math.log(self.high) * unit)
-        else:
-            value = self.low * (1 - unit) + self.high * unit
-        return float(min(self.high, max(self.low, value)))
-
-    def snap(self, unit: Array) -> Array:
-        """Continuous coordinates are only clipped to the unit interval."""
-        return np.clip(unit, 0.0, 1.0)
-
-    def check(self, value: Any) -> None:
-        """Raise unless the value is a number within the bounds."""
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-            raise SpaceError(f"a number is needed, but got {value!r}")
-        if not self.low <= float(value) <= self.high:
-            raise SpaceError(
-                f"`low <= value <= high` must hold, but got {value!r} for "
-                f"(low={self.low}, high={self.high})"
-            )
-
-
-@dataclass(frozen=True)
-class Int:
-    """An integer parameter ``low, low + step, ..., high``, on a linear or a logarithmic scale."""
-
-    low: int
-    high: int
-    log: bool = False
-    step: int = 1
-
-    def __post_init__(self) -> None:
-        for name in ("low", "high", "step"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-                raise SpaceError(f"`{name}` must be an integer, but got {value!r}")
-        if not self.low < self.high:
-            raise SpaceError(f"`low < high` must hold, but got (low={self.low}, high={self.high})")
-        if self.step < 1 or (self.high - self.low) % self.step:
-            raise SpaceError(
-                "`step >= 1` must divide `high - low`, but got "
-                f"(low={self.low}, high={self.high}, step={self.step})"
-            )
-        if self.log and self.low < 1:
-            raise SpaceError(f"`low >= 1` must hold on a log scale, but got low={self.low}")
-
-    @property
-    def size(self) -> int:
-        """How many values there are."""
-        return (self.high - self.low) // self.step + 1
-
-    def _edges(self) -> tuple[float, float]:
-        # Outer ends of the first and last cell. On a log scale a cell ends at the geometric
-        # mean of its value and the next, so the outer ends mirror the inner ones.
-        if self.log:
-            return (
-                math.log(self.low) - 0.5 * math.log((self.low + self.step) / self.low),
-                math.log(self.high) + 0.5 * math.log(self.high / (self.high - self.step)),
-            )
-        return self.low - self.step / 2, self.high + self.step / 2
-
-    def to_unit(self, value: Value) -> float:
-        """The coordinate that represents a value."""
-        index = round((_number(value) - self.low) / self.step)
-        return float(self.unit(np.array([index]))[0])
-
-    def from_unit(self, unit: float) -> int:
-        """The value whose cell holds the coordinate."""
-        return self.low + self.step * int(self.index(np.array([unit]))[0])
-
-    def index(self, unit: Array) -> Indices:
-        """The number of the value whose cell holds each coordinate."""
-        first, last = self._edges()
-        x = first + np.clip(unit, 0.0, 1.0) * (last - first)
-        if self.log:
-            below = np.clip(np.floor((np.exp(x) - self.low) / self.step), 0, self.size - 2)
-            value = self.low + below * self.step
-            index = below + (x >= 0.5 * (np.log(value) + np.log(value + self.step)))
-        else:
-            index = np.floor((x - first) / self.step)
-        return np.asarray(np.clip(index, 0, self.size - 1), dtype=np.int64)
-
-    def unit(self, index: Indices) -> Array:
-        """The coordinate that represents each numbered value."""
-        first, last = self._edges()
-        value = self.low + self.step * index.astype(np.float64)
-        return np.asarray(((np.log(value) if self.log else value) - first) / (last - first))
-
-    def snap(self, unit: Array) -> Array:
-        """The representative of each coordinate's cell."""
-        return self.unit(self.index(unit))
-
-    def check(self, value: Any) -> None:
-        """Raise unless the value is one of the integers of the parameter."""
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
-            raise SpaceError(f"an integer is needed, but got {value!r}")
-        if not self.low <= value <= self.high or (value - self.low) % self.step:
-            raise SpaceError(
-                f"the value must be one of low, low + step, ..., high, but got {value!r} for "
-                f"(low={self.low}, high={self.high}, step={self.step})"
-            )
-
-
-@dataclass(frozen=True)
-class Categorical:
-    """A parameter with unordered choices (JSON scalars)."""
-
-    choices: tuple[Value, ...]
-
-    def __init__(self, choices: Sequence[Value]) -> None:
-        if isinstance(choices, str) or not isinstance(choices, Sequence):
-            raise SpaceError(f"`choices` must be a sequence of values, but got {choices!r}")
-        object.__setattr__(self, "choices", tuple(choices))
-        if not self.choices:
-            raise SpaceError("`choices` must hold at least one value, but got none")
-        for choice in self.choices:
-            if choice is not None and not isinstance(choice, (str, bool, int, float)):
-                raise SpaceError(f"a choice must be str, bool, int, float or None, got {choice!r}")
-            if isinstance(choice, float) and not math.isfinite(choice):
-                raise SpaceError(f"a choice must be finite, but got {choice!r}")
-        if len({_identity(c) for c in self.choices}) < len(self.choices):
-            raise SpaceError(f"`choices` must differ from one another, but got {self.choices!r}")
-
-    @property
-    def size(self) -> int:
-        """How many choices there are."""
-        return len(self.choices)
-
-    def to_unit(self, value: Value) -> float:
-        """The middle of the choice's cell."""
-        return ([_identity(c) for c in self.choices].index(_identity(value)) + 0.5) / self.size
-
-    def from_unit(self, unit: float) -> Value:
-        """The choice whose cell holds the coordinate."""
-        return self.choices[int(self.index(np.array([unit]))[0])]
-
-    def index(self, unit: Array) -> Indices:
-        """The number of the choice at each coordinate."""
-        return np.asarray(np.clip(np.floor(unit * self.size), 0, self.size - 1), dtype=np.int64)
-
-    def unit(self, index: Indices) -> Array:
-        """The middle of each numbered choice's cell."""
-        return np.asarray((index + 0.5) / self.size)
-
-    def snap(self, unit: Array) -> Array:
-        """The middle of each coordinate's cell."""
-        return self.unit(self.index(unit))
-
-    def check(self, value: Any) -> None:
-        """Raise unless the value is one of the choices."""
-        if _identity(value) not in {_identity(c) for c in self.choices}:
-            raise SpaceError(f"the value must be one of {self.choices!r}, but got {value!r}")
-
-
-Parameter: TypeAlias = Float | Int | Categorical
 _KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "categorical": Categorical}
 
 
@@ -323,7 +158,8 @@ class Space:
         rows = np.atleast_2d(np.asarray(units, dtype=np.float64))  # (n, D)
         if self.points is None:
             return self._snap_coordinates(rows)
-        distance = ((rows[:, None, :] - self.points[None, :, :]) ** 2).sum(-1)  # (n, |X|)
+        here, there = self.embed(rows), self.embed(self.points)
+        distance = ((here[:, None, :] - there[None, :, :]) ** 2).sum(-1)  # (n, |X|)
         return np.asarray(self.points[distance.argmin(axis=1)])
 
     def _snap_coordinates(self, rows: Array) -> Array:
@@ -350,7 +186,11 @@ class Space:
         low: float | Array = 0.0,
         high: float | Array = 1.0,
     ) -> Array:
-        """``n`` points drawn uniformly from the part of the space in the box ``[low, high]``."""
+        """``n`` points drawn uniformly from the part of the space in a box.
+
+        The box is closed below and open above except at the end of the cube (see
+        :meth:`inside`). Discrete values in it are drawn in proportion to their whole cells.
+        """
         if self.points is not None:
             inside = self.points[self.inside(self.points, low, high)]
             if not len(inside):
@@ -364,7 +204,8 @@ class Space:
             first, last = values_in(p, lows[i], highs[i])
             if first > last:
                 raise SpaceError(f"parameter {name!r} has no value in [{lows[i]}, {highs[i]}]")
-            uniform[:, i] = p.unit(np.clip(p.index(uniform[:, i]), first, last))
+            cells = rng.uniform(cell_start(p, first), cell_start(p, last + 1), n)
+            uniform[:, i] = p.unit(np.clip(p.index(cells), first, last))
         return uniform
 
     @staticmethod
@@ -417,35 +258,5 @@ class Space:
         return hash(tuple(self.parameters.items()))
 
 
-def values_in(parameter: Int | Categorical, low: float, high: float) -> tuple[int, int]:
-    """First and last number of the values represented in ``[low, high)`` (closed at 1)."""
-    first, last = (int(k) for k in parameter.index(np.array([low, high])))
-    ends = parameter.unit(np.array([first, last]))
-    if ends[0] < low:
-        first += 1
-    if ends[1] >= high and high < 1.0:
-        last -= 1
-    return first, last
-
-
-def _number(value: Value) -> float:
-    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-        raise SpaceError(f"a number is needed, but got {value!r}")
-    return float(value)
-
-
-def _identity(value: Any) -> tuple[str, Any]:
-    # 1, 1.0 and True are equal to Python but are different choices to a person.
-    return type(value).__name__, value
-
-
 def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
-
-
-def _require_numbers(owner: object, **values: Any) -> None:
-    for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
-            raise SpaceError(f"`{name}` must be a number, but got {value!r}")
-        if not math.isfinite(value):
-            raise SpaceError(f"`{name}` must be finite, but got {value!r}")

@@ -28,16 +28,18 @@ from typing import Any, Literal
 
 import numpy as np
 
-from flwr_fbo.core.acquisition import argmax
+from flwr_fbo.core.acquisition import all_points, argmax
 from flwr_fbo.core.features import RandomFeatures, WeightPosterior
 from flwr_fbo.core.gp import GaussianProcess, Path
 from flwr_fbo.core.hyperparameters import Hyperparameters, fit, prior
 from flwr_fbo.core.regions import Regions
-from flwr_fbo.core.settings import Settings, above, at_least, setting
+from flwr_fbo.core.settings import Settings, above, at_least, setting, within
 from flwr_fbo.core.space import Array, Space
 
 #: What a draw is for; part of the key of its generator.
 EXPLORE, COIN, OWN, MESSAGE, FIT, ESCAPE = range(6)
+#: Random points among which one that has not failed is looked for.
+ESCAPES = 64
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,17 @@ class ThompsonSettings(Settings):
     message: Literal["sample", "mean"] = setting(
         "sample", "share a draw from the posterior of omega, or its mean"
     )
+    diagnostics: bool = setting(
+        False, "send scores to the server, for research only: the run is then NOT PRIVATE"
+    )
+    local_epsilon: float | None = setting(
+        None, "budget of each agent against the server itself, over all it sends", above(0)
+    )
+    local_delta: float = setting(1e-5, "its delta", within(0, 1, open_low=True, open_high=True))
+    local_clip: float | None = setting(
+        None, "bound on the vector before local noise; sqrt(M) where unset", above(0)
+    )
+    local_answers: int = setting(10, "vectors that the local budget is to last for", at_least(1))
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,9 +150,20 @@ class ThompsonSampler:
         path = self.model().sample_path(rng, self._beta(round)) if own else self._advised(advice)
         regions = None if own or advice is None else advice.regions
         unit = argmax(path, self.space, rng, regions, self._incumbents())
-        if any(np.array_equal(unit, failed) for failed in self._failed):
-            return Proposal(self.space.sample(1, self._rng(ESCAPE, round))[0], "escape")
+        if self._has_failed(unit):
+            return Proposal(self._escape(self._rng(ESCAPE, round)), "escape")
         return Proposal(unit, "own" if own else "advice")
+
+    def _has_failed(self, unit: Array) -> bool:
+        return any(np.array_equal(unit, failed) for failed in self._failed)
+
+    def _escape(self, rng: np.random.Generator) -> Array:
+        """A random point that has not failed; any point where all there are have."""
+        points = all_points(self.space)
+        if points is None:
+            points = self.space.sample(ESCAPES, rng)
+        left = [point for point in points if not self._has_failed(point)]
+        return np.asarray(rng.choice(left if left else points))
 
     def _advised(self, advice: Advice | None) -> Path:
         if advice is None or self.features is None:
@@ -183,11 +207,12 @@ class ThompsonSampler:
 
     def _targets(self, count: int | None = None) -> Array:
         y = np.array(self._scores[:count])
-        if not self.settings.standardise or not len(y):
+        if not self.settings.standardise or not y.any():
             return y
+        y /= np.abs(y).max()  # squares of huge scores would overflow
+        y -= y.mean()
         spread = y.std()
-        level = spread if spread > 1e-12 * (1.0 + np.abs(y).max()) else 1.0
-        return np.asarray((y - y.mean()) / level)
+        return y / spread if spread > 1e-12 else np.zeros_like(y)
 
     def _parameters(self) -> Hyperparameters:
         """The last due fit: a function of the observations up to then, made at most once."""

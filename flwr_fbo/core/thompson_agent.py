@@ -10,7 +10,8 @@ kind            values                            arrays
 ``step``        ``own-probability``               ``advice`` (P, M), or none
 ==============  ================================  ============================
 
-Either may expect ``omega`` (M,) in the reply; nothing else is ever sent.
+Any may expect ``omega`` (M,) in the reply; nothing else is ever sent, but ``diagnostics`` (2,)
+in runs that say they are not private.
 """
 
 from __future__ import annotations
@@ -58,13 +59,13 @@ class ThompsonAgent:
     ) -> None:
         self._evaluator = evaluator
         self._regions = Regions(tuple(int(k) for k in setup.arrays["splits"]))
-        features = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
+        self._features = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
         settings = ThompsonSettings.from_mapping(setup.values)
 
         def on_fit(observations: int, found: Hyperparameters) -> None:
             records.append("fit", {"observations": observations, **asdict(found)})
 
-        self.sampler = ThompsonSampler(setup.space, settings, features, seed, on_fit)
+        self.sampler = ThompsonSampler(setup.space, settings, self._features, seed, on_fit)
         for evaluation in evaluator.history:
             self._tell(evaluation)
         for record in records.read("fit"):
@@ -80,9 +81,18 @@ class ThompsonAgent:
             self._step(request)
         else:
             raise ValueError(f"a Thompson agent does not know the request {request.kind!r}")
-        if "omega" not in request.expects:
-            return Reply()
-        return Reply({"omega": self.sampler.message(request.round)})
+        arrays: dict[str, Array] = {}
+        if "omega" in request.expects:
+            arrays["omega"] = self.sampler.message(request.round)
+        if "diagnostics" in request.expects:
+            arrays["diagnostics"] = self._diagnostics()
+        return Reply(arrays)
+
+    def _diagnostics(self) -> Array:
+        """Evaluations and best score so far (0 before the first): research only, not private."""
+        best = self.sampler.best()
+        count = len(self._evaluator.history)
+        return np.array([count, 0.0 if best is None else best[1]], dtype=np.float64)
 
     def _explore(self, request: Request) -> None:
         count, home = int(request.values["count"]), int(request.values["home"])
@@ -114,9 +124,12 @@ class ThompsonAgent:
         if "advice" not in arrays:
             return None
         weights = arrays["advice"]
-        regions = self._regions if len(weights) == self._regions.count else None
-        if regions is None:  # one function for the whole space
-            regions = Regions((1,) * len(self._regions.splits))
+        regions = self._regions
+        if len(weights) == 1:  # one function for the whole space
+            regions = Regions((1,) * len(regions.splits))
+        expected = (regions.count, self._features.count)
+        if weights.shape != expected or not np.all(np.isfinite(weights)):
+            raise ValueError(f"`advice` must be finite and {expected}, but got {weights.shape}")
         return Advice(weights, regions)
 
     def _evaluate(self, unit: Array, round: int, play: int, source: str) -> None:

@@ -41,6 +41,8 @@ class RoundReport:
     refused: int
     seconds: float
     privacy: Mapping[str, Any] | None = None
+    #: Mean best score, known to the server only in a run with diagnostics.
+    best: float | None = None
 
 
 @dataclass(frozen=True)
@@ -122,6 +124,10 @@ class FBOStrategy(Strategy):
 
     def privacy(self) -> dict[str, Any] | None:
         """What has been spent so far, for reports; None where nothing is private."""
+        return None
+
+    def best(self) -> float | None:
+        """Mean best score so far, where agents tell it; they do not, but for research."""
         return None
 
     def close(self) -> None:
@@ -222,6 +228,7 @@ class FBOStrategy(Strategy):
             refused=counts["refused"],
             seconds=time.monotonic() - self._round.started,
             privacy=self.privacy(),
+            best=self.best(),
         )
 
     # -- registration -------------------------------------------------------------------------

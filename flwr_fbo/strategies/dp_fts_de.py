@@ -51,12 +51,14 @@ class DPFTSDE(ThompsonStrategy):
             "rounds": plan.rounds,
             "delta": delta,
             "epsilon": s.epsilon,
-            "accountant": s.accountant,
+            "accountant": s.account,
         }
         self.close()
+        if plan.ledger.exists() and b"\n" not in plan.ledger.read_bytes():
+            plan.ledger.unlink()  # torn while it was made: nothing was ever charged to it
         make = Ledger.resume if plan.ledger.exists() else Ledger.create
         self._ledger = make(plan.ledger, header)
-        return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.accountant)
+        return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.account)
 
     def close(self) -> None:
         """See :class:`FBOStrategy`."""
@@ -69,19 +71,24 @@ class DPFTSDE(ThompsonStrategy):
         server = self.server
         assert isinstance(server, DPFTSDEServer)
         if not server.private:
-            why = "its noise is seeded" if self.settings.private else "no epsilon was given"
-            logger.warning("this run is NOT PRIVATE: %s", why)
+            logger.warning("this run is NOT PRIVATE: %s", self._why_not_private())
+
+    def _why_not_private(self) -> str:
+        if not self.settings.private:
+            return "no epsilon was given"
+        return "agents send their scores" if self.settings.diagnostics else "its noise is seeded"
 
     def privacy(self) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`."""
         server = self.server
         assert isinstance(server, DPFTSDEServer)
         if server.budget is None:
-            return None
+            return super().privacy()
         return {
             "epsilon": server.budget.spent,
             "delta": server.delta,
             "budget": self.settings.epsilon,
             "private": server.private,
             "exhausted": server.exhausted,
+            "local": False,
         }

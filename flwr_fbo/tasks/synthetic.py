@@ -27,6 +27,9 @@ class SyntheticSettings(Settings):
         "shifted", "`shifted`: base +- difference at each point; `mixed`: alpha own + rest base"
     )
     difference: float = setting(0.02, "d_n of the shifted family", at_least(0))
+    unshifted: int = setting(
+        0, "so many agents, from the first, have the base itself (FTS D.1: the target)", at_least(0)
+    )
     alpha: float = setting(
         0.7, "share of an agent's own function in the mixed family", within(0, 1)
     )
@@ -71,7 +74,8 @@ class SyntheticTask(Task):
         base = _draw(s.points, s.function_lengthscale, (partition.seed, 2**32 - 1))
         if s.family == "shifted":
             signs = partition.rng(0).choice([-1.0, 1.0], s.points)
-            self._values = base + s.difference * signs
+            shift = 0.0 if partition.index < s.unshifted else s.difference
+            self._values = base + shift * signs
         else:
             own = _draw(s.points, s.function_lengthscale, (partition.seed, partition.index))
             self._values = s.alpha * own + (1.0 - s.alpha) * base

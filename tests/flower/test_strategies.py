@@ -322,7 +322,7 @@ class TestFaults:
         assert [r.refused for r in strategy.reports] == [0, 1, 0, 0, 0]
         assert [r.replied for r in strategy.reports] == [3, 2, 3, 3, 3]
         server = strategy.server
-        assert np.all(np.isfinite(server.released))  # type: ignore[attr-defined]
+        assert np.all(np.isfinite(server.released.latest))  # type: ignore[attr-defined]
 
     def test_a_space_that_is_not_the_agents_is_refused_at_registration(
         self, federation: Make, caplog: pytest.LogCaptureFixture

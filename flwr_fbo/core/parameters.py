@@ -1,0 +1,283 @@
+"""The parameters of a search space: what values there are, and where they lie in [0, 1].
+
+The values of a discrete parameter own one cell of its coordinate each: equal cells, or on a
+logarithmic scale cells that end halfway between the logarithms. A value's representative is the
+middle of its cell (on a logarithmic scale, its logarithm's place).
+
+A value is a person's (0.1, "rbf"); a *unit* is a coordinate; an *index* numbers the values of a
+discrete parameter from 0.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array: TypeAlias = NDArray[np.float64]
+Indices: TypeAlias = NDArray[np.int64]
+Value: TypeAlias = float | int | str | bool | None
+
+#: Coordinates are doubles: beyond this, neighbouring integers could no longer be told apart.
+MOST_VALUES = 2**40
+
+
+class SpaceError(ValueError):
+    """A search space, or a point of it, breaks a rule; the message names parameter and value."""
+
+
+@dataclass(frozen=True)
+class Float:
+    """A real parameter in ``[low, high]``, on a linear or a logarithmic scale."""
+
+    low: float
+    high: float
+    log: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high"):
+            object.__setattr__(self, name, _finite(name, getattr(self, name)))
+        _check_log(self.log)
+        if not self.low < self.high:
+            raise SpaceError(f"`low < high` must hold, but got (low={self.low}, high={self.high})")
+        if not math.isfinite(self.high - self.low):
+            raise SpaceError(
+                f"`high - low` must be finite, but got (low={self.low}, high={self.high})"
+            )
+        if self.log and self.low <= 0:
+            raise SpaceError(f"`low > 0` must hold on a log scale, but got low={self.low}")
+
+    @property
+    def size(self) -> None:
+        """Continuous parameters have no number of values."""
+        return None
+
+    def to_unit(self, value: Value) -> float:
+        """The coordinate of a value."""
+        self.check(value)
+        scale: Callable[[Any], float] = math.log if self.log else float
+        low, high, x = scale(self.low), scale(self.high), scale(value)
+        return min(1.0, max(0.0, (x - low) / (high - low)))
+
+    def from_unit(self, unit: float) -> float:
+        """The value at a coordinate; the ends are met exactly."""
+        if self.log:
+            value = math.exp(math.log(self.low) * (1 - unit) + math.log(self.high) * unit)
+        else:
+            value = self.low * (1 - unit) + self.high * unit
+        return float(min(self.high, max(self.low, value)))
+
+    def snap(self, unit: Array) -> Array:
+        """Continuous coordinates are only clipped to the unit interval."""
+        return np.clip(unit, 0.0, 1.0)
+
+    def check(self, value: Any) -> None:
+        """Raise unless the value is a number within the bounds."""
+        number = _builtin(value)
+        if isinstance(number, bool) or not isinstance(number, (int, float)):
+            raise SpaceError(f"a number is needed, but got {value!r}")
+        if not self.low <= number <= self.high:
+            raise SpaceError(
+                f"`low <= value <= high` must hold, but got {value!r} for "
+                f"(low={self.low}, high={self.high})"
+            )
+
+
+@dataclass(frozen=True)
+class Int:
+    """An integer parameter ``low, low + step, ..., high``, on a linear or a logarithmic scale."""
+
+    low: int
+    high: int
+    log: bool = False
+    step: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("low", "high", "step"):
+            value = _builtin(getattr(self, name))
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise SpaceError(f"`{name}` must be an integer, but got {value!r}")
+            object.__setattr__(self, name, value)
+        _check_log(self.log)
+        if not self.low < self.high:
+            raise SpaceError(f"`low < high` must hold, but got (low={self.low}, high={self.high})")
+        if self.step < 1 or (self.high - self.low) % self.step:
+            raise SpaceError(
+                "`step >= 1` must divide `high - low`, but got "
+                f"(low={self.low}, high={self.high}, step={self.step})"
+            )
+        if self.log and self.low < 1:
+            raise SpaceError(f"`low >= 1` must hold on a log scale, but got low={self.low}")
+        if (self.high if self.log else self.size) > MOST_VALUES:
+            raise SpaceError(
+                "an integer parameter must have at most 2^40 values (and on a log scale "
+                f"`high <= 2^40`), but got (low={self.low}, high={self.high}, step={self.step})"
+            )
+
+    @property
+    def size(self) -> int:
+        """How many values there are."""
+        return (self.high - self.low) // self.step + 1
+
+    def _log_edges(self) -> tuple[float, float]:
+        # Outer ends of the first and last cell. A cell ends at the geometric mean of its value
+        # and the next, and the outer ends mirror the inner ones.
+        return (
+            math.log(self.low) - 0.5 * math.log((self.low + self.step) / self.low),
+            math.log(self.high) + 0.5 * math.log(self.high / (self.high - self.step)),
+        )
+
+    def to_unit(self, value: Value) -> float:
+        """The coordinate that represents a value."""
+        self.check(value)
+        return float(self.unit(np.array([(int(value) - self.low) // self.step]))[0])  # type: ignore[arg-type]
+
+    def from_unit(self, unit: float) -> int:
+        """The value whose cell holds the coordinate."""
+        return self.low + self.step * int(self.index(np.array([unit]))[0])
+
+    def index(self, unit: Array) -> Indices:
+        """The number of the value whose cell holds each coordinate."""
+        if not self.log:
+            return _equal_cell(unit, self.size)
+        first, last = self._log_edges()
+        x = first + np.clip(unit, 0.0, 1.0) * (last - first)
+        below = np.clip(np.floor((np.exp(x) - self.low) / self.step), 0, self.size - 2)
+        value = self.low + below * self.step
+        index = below + (x >= 0.5 * (np.log(value) + np.log(value + self.step)))
+        return np.asarray(index, dtype=np.int64)
+
+    def unit(self, index: Indices) -> Array:
+        """The coordinate that represents each numbered value."""
+        if not self.log:
+            return np.asarray((index + 0.5) / self.size)
+        first, last = self._log_edges()
+        value = self.low + self.step * index.astype(np.float64)
+        return np.asarray((np.log(value) - first) / (last - first))
+
+    def snap(self, unit: Array) -> Array:
+        """The representative of each coordinate's cell."""
+        return self.unit(self.index(unit))
+
+    def check(self, value: Any) -> None:
+        """Raise unless the value is one of the integers of the parameter."""
+        number = _builtin(value)
+        if isinstance(number, bool) or not isinstance(number, int):
+            raise SpaceError(f"an integer is needed, but got {value!r}")
+        if not self.low <= number <= self.high or (number - self.low) % self.step:
+            raise SpaceError(
+                f"the value must be one of low, low + step, ..., high, but got {value!r} for "
+                f"(low={self.low}, high={self.high}, step={self.step})"
+            )
+
+
+@dataclass(frozen=True)
+class Categorical:
+    """A parameter with unordered choices (JSON scalars)."""
+
+    choices: tuple[Value, ...]
+
+    def __init__(self, choices: Sequence[Value]) -> None:
+        if isinstance(choices, str) or not isinstance(choices, Sequence):
+            raise SpaceError(f"`choices` must be a sequence of values, but got {choices!r}")
+        object.__setattr__(self, "choices", tuple(_builtin(c) for c in choices))
+        if not self.choices:
+            raise SpaceError("`choices` must hold at least one value, but got none")
+        for choice in self.choices:
+            if choice is not None and not isinstance(choice, (str, bool, int, float)):
+                raise SpaceError(f"a choice must be str, bool, int, float or None, got {choice!r}")
+            if isinstance(choice, float) and not math.isfinite(choice):
+                raise SpaceError(f"a choice must be finite, but got {choice!r}")
+        if len({*map(_identity, self.choices)}) < len(self.choices):
+            raise SpaceError(f"`choices` must differ from one another, but got {self.choices!r}")
+
+    @property
+    def size(self) -> int:
+        """How many choices there are."""
+        return len(self.choices)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Categorical):
+            return NotImplemented
+        return [*map(_identity, self.choices)] == [*map(_identity, other.choices)]
+
+    def to_unit(self, value: Value) -> float:
+        """The middle of the choice's cell."""
+        self.check(value)
+        return ([*map(_identity, self.choices)].index(_identity(value)) + 0.5) / self.size
+
+    def from_unit(self, unit: float) -> Value:
+        """The choice whose cell holds the coordinate."""
+        return self.choices[int(self.index(np.array([unit]))[0])]
+
+    def index(self, unit: Array) -> Indices:
+        """The number of the choice at each coordinate."""
+        return _equal_cell(unit, self.size)
+
+    def unit(self, index: Indices) -> Array:
+        """The middle of each numbered choice's cell."""
+        return np.asarray((index + 0.5) / self.size)
+
+    def snap(self, unit: Array) -> Array:
+        """The middle of each coordinate's cell."""
+        return self.unit(self.index(unit))
+
+    def check(self, value: Any) -> None:
+        """Raise unless the value is one of the choices."""
+        if _identity(value) not in [*map(_identity, self.choices)]:
+            raise SpaceError(f"the value must be one of {self.choices!r}, but got {value!r}")
+
+
+Parameter: TypeAlias = Float | Int | Categorical
+
+
+def values_in(parameter: Int | Categorical, low: float, high: float) -> tuple[int, int]:
+    """First and last number of the values represented in ``[low, high)`` (closed at 1)."""
+    first, last = (int(k) for k in parameter.index(np.array([low, high])))
+    ends = parameter.unit(np.array([first, last]))
+    if ends[0] < low:
+        first += 1
+    if ends[1] >= high and high < 1.0:
+        last -= 1
+    return first, last
+
+
+def cell_start(parameter: Int | Categorical, index: int) -> float:
+    """The lower end of a numbered value's cell: halfway from the representative before it."""
+    if index in (0, parameter.size):
+        return float(index > 0)
+    return float(parameter.unit(np.array([index - 1, index])).mean())
+
+
+def _equal_cell(unit: Array, size: int) -> Indices:
+    return np.asarray(np.clip(np.floor(unit * size), 0, size - 1), dtype=np.int64)
+
+
+def _builtin(value: Any) -> Any:
+    # numpy's scalars are not JSON, and are other types than the values they equal.
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _identity(value: Any) -> tuple[str, Any]:
+    # 1, 1.0 and True are equal to Python but are different choices to a person.
+    value = _builtin(value)
+    return type(value).__name__, value
+
+
+def _check_log(log: Any) -> None:
+    if not isinstance(log, bool):
+        raise SpaceError(f"`log` must be True or False, but got {log!r}")
+
+
+def _finite(name: str, value: Any) -> float:
+    number = _builtin(value)
+    if isinstance(number, bool) or not isinstance(number, (int, float)):
+        raise SpaceError(f"`{name}` must be a number, but got {value!r}")
+    if not abs(number) <= sys.float_info.max:
+        raise SpaceError(f"`{name}` must be finite, but got {value!r}")
+    return float(number)
