@@ -1,0 +1,1 @@
+"""Bayesian optimisation under local differential privacy."""

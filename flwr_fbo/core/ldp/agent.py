@@ -1,0 +1,98 @@
+"""An agent whose reward becomes private before it leaves, and who counts what that costs.
+
+An agent answers ``play`` with one number and nothing else. Whether it answers depends only on
+how often it has, never on its data; so does everything else that can be seen of it. In
+particular an evaluation that fails is answered like the worst reward, with noise: to decline
+would tell something about the data for nothing.
+
+The records hold every answer, noise included, together with its charge. An answer is recorded
+before it leaves, so that a crash may cost privacy that nobody received, but never the reverse;
+asked again for the same round, the agent repeats it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+
+from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.core.ldp.curator import Curator
+from flwr_fbo.core.ldp.server import BUDGET, KIND
+from flwr_fbo.core.protocol import Reply, Request, Setup
+from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.core.space import Array, SpaceError
+from flwr_fbo.privacy.entropy import Entropy
+
+#: Kind of the records that hold answers.
+ANSWER = "ldp-answer"
+
+
+class RewardAgent:
+    """See the module; implements :class:`flwr_fbo.core.protocol.Agent`.
+
+    ``limit`` is the owner's own bound on the epsilon spent by these records, whatever a server
+    asks; the server's ``epsilon-limit`` can only lower it.
+    """
+
+    def __init__(
+        self,
+        setup: Setup,
+        evaluator: Evaluator,
+        records: Records,
+        seed: tuple[int, ...] = (),
+        limit: float | None = None,
+        entropy: Entropy | None = None,
+    ) -> None:
+        if setup.kind != KIND:
+            raise ValueError(f"an LDP agent needs a setup of kind {KIND!r}, but got {setup.kind!r}")
+        self._evaluator, self._records = evaluator, records
+        values = setup.values
+        self._offset = _number(values, "offset")
+        self._clip = _positive(values, "bound") + _positive(values, "noise-bound")
+        self._curator: Curator | None = None
+        if "epsilon" in values:
+            self._curator = Curator.of(values, self._clip, entropy)
+            own = math.inf if limit is None else limit
+            self._limit = min(own, _positive(values, "epsilon-limit"))
+        self._answers = {int(r["round"]): float(r["reward"]) for r in records.read(ANSWER)}
+        self._spent = [float(r["epsilon"]) for r in records.read(ANSWER)]
+
+    @property
+    def spent(self) -> float:
+        """Epsilon of all answers so far, by basic composition."""
+        return math.fsum(self._spent)
+
+    def answer(self, request: Request) -> Reply:
+        """See :class:`flwr_fbo.core.protocol.Agent`."""
+        if request.kind != "play":
+            raise ValueError(f"an LDP agent does not know the request {request.kind!r}")
+        if self._curator is None:
+            return _reply(self._reward(request))
+        if request.round not in self._answers:
+            if not self._affords(self._curator.epsilon):
+                return Reply(declined=BUDGET)
+            self._charge(request, self._curator)
+        return _reply(self._answers[request.round])
+
+    def _affords(self, epsilon: float) -> bool:
+        # A limit of k epsilon must pay for k answers, whatever the rounding.
+        return self.spent + epsilon <= self._limit * (1.0 + 1e-12)
+
+    def _charge(self, request: Request, curator: Curator) -> None:
+        reward = curator(self._reward(request))
+        record = {"round": request.round, "reward": reward, "epsilon": curator.epsilon}
+        self._records.append(ANSWER, record)
+        self._answers[request.round] = reward
+        self._spent.append(curator.epsilon)
+
+    def _reward(self, request: Request) -> float:
+        """The reward less the offset; the worst that is believed possible for a failure."""
+        point = np.asarray(request.arrays["point"], dtype=np.float64)
+        evaluation = self._evaluator(point, round=request.round, source="server")
+        return -self._clip if evaluation.score is None else evaluation.score - self._offset
+
+
+def _reply(reward: float) -> Reply:
+    return Reply({"reward": np.array(reward, dtype=np.float64)})
