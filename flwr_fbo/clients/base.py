@@ -8,27 +8,27 @@ Data sets are prepared once a process and reused by the clients that follow.
 from __future__ import annotations
 
 import copy
+import logging
 from abc import abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
-from logging import ERROR
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.client import NumPyClient
-from flwr.common.logger import log
 
 from flwr_fbo import wire
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Agent, Reply, Setup
-from flwr_fbo.core.settings import Scalar
 from flwr_fbo.core.space import Space
 from flwr_fbo.journal import Journal
 from flwr_fbo.tasks.base import Params, Partition, Task
+
+logger = logging.getLogger("flwr.fbo")
 
 #: Where an agent's setup lives in ``context.state``.
 SETUP_CONFIG, SETUP_ARRAYS = "flwr-fbo.setup", "flwr-fbo.setup-arrays"
@@ -62,8 +62,8 @@ class FBOClient(NumPyClient):
         """The agent that answers requests under this setup."""
 
     def fit(
-        self, parameters: list[np.ndarray], config: dict[str, Scalar]
-    ) -> tuple[list[np.ndarray], int, dict[str, Scalar]]:
+        self, parameters: list[np.ndarray], config: dict[str, Any]
+    ) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         """Answer one message. Whatever goes wrong is told to the server by its class only."""
         number = config.get("round")
         round_number = number if isinstance(number, int) else -1
@@ -78,7 +78,7 @@ class FBOClient(NumPyClient):
             assert instruction.request is not None
             return wire.encode_reply(self._agent(setup).answer(instruction.request), round_number)
         except Exception as error:
-            log(ERROR, "agent %s: %s", self._partition.index, error, exc_info=True)
+            logger.exception("agent %s could not answer", self._partition.index)
             return wire.encode_reply(Reply(declined=type(error).__name__), round_number)
 
     def _accept(self, setup: Setup) -> None:
@@ -142,12 +142,13 @@ def partition_of(context: Context, seed: int) -> Partition:
     return Partition(int(index), int(count), seed, dict(config))
 
 
-_tasks: OrderedDict[tuple[int, str, int, int, int], Task] = OrderedDict()
+_tasks: OrderedDict[tuple[Any, ...], Task] = OrderedDict()
 
 
 def _prepared(task: Task, partition: Partition, journals: Path) -> Task:
     """The task with this agent's data, prepared at most once a process."""
-    key = (id(task), str(journals), partition.index, partition.count, partition.seed)
+    what = (type(task).__qualname__, task.name, repr(task.settings))
+    key = (*what, str(journals), partition.index, partition.count, partition.seed)
     if key not in _tasks:
         mine = copy.copy(task)
         mine.prepare(partition)

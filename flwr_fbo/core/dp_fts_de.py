@@ -206,7 +206,8 @@ class DPFTSDEServer(ThompsonServer):
         sensitivity = joint_sensitivity(weights, clip, self.settings.sensitivity) / rate
         mechanism = GaussianSum(sensitivity, self.noise_multiplier)
         total = self._sum(self._selected(vectors), mechanism).exact
-        return mechanism.release(total.ravel(), self._entropy).reshape(total.shape)
+        released = mechanism.release(total.ravel(), self._entropy)
+        return np.asarray(released.reshape(total.shape))
 
     def _selected(self, vectors: Mapping[int, Array]) -> dict[int, Array]:
         """S_t: each agent with probability q, from the operating system's entropy. Not kept."""

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from logging import INFO, WARNING
 from typing import Any, ClassVar, Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
-from flwr.common.logger import log
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
@@ -21,6 +20,8 @@ from flwr_fbo.core.settings import Settings
 from flwr_fbo.core.space import Space
 from flwr_fbo.strategies.courier import exchange
 from flwr_fbo.strategies.roster import Roster
+
+logger = logging.getLogger("flwr.fbo")
 
 #: How often to look for nodes that have not connected yet, in seconds.
 NODE_POLL = 0.5
@@ -174,7 +175,7 @@ class FBOStrategy(Strategy):
             for callback in self.callbacks:
                 callback.on_round(self, report)
             if self.stop(report):
-                log(INFO, "stopped after round %s", report.round)
+                logger.info("stopped after round %s", report.round)
                 break
         for callback in self.callbacks:
             callback.on_end(self)
@@ -223,7 +224,7 @@ class FBOStrategy(Strategy):
             raise TimeoutError(
                 f"none of {self.run_plan.agents} agents registered in {self.run_plan.timeout:g} s"
             )
-        log(WARNING, "%s of %s agents are here; going on", here, self.run_plan.agents)
+        logger.warning("%s of %s agents are here; going on", here, self.run_plan.agents)
 
     def _register(self, grid: Grid) -> None:
         """Send the setup to nodes that have not acknowledged it, and learn who they are."""
@@ -243,9 +244,9 @@ class FBOStrategy(Strategy):
             try:
                 claims[node] = wire.decode_registration(_content(reply))
             except wire.WireError as error:
-                log(WARNING, "node %s is not registered: %s", node, error)
+                logger.warning("node %s is not registered: %s", node, error)
         for complaint in self.roster.admit(claims):
-            log(WARNING, "%s", complaint)
+            logger.warning("%s", complaint)
 
     # -- Flower's five methods ------------------------------------------------------------------
 
@@ -294,9 +295,9 @@ class FBOStrategy(Strategy):
     def summary(self) -> None:
         """Log the settings."""
         plan = self.run_plan
-        log(INFO, "%s: %s agents, %s rounds", type(self).__name__, plan.agents, plan.rounds)
+        logger.info("%s: %s agents, %s rounds", type(self).__name__, plan.agents, plan.rounds)
         for key, value in self.settings.to_mapping().items():
-            log(INFO, "  %s = %s", key, value)
+            logger.info("  %s = %s", key, value)
 
     def _read(self, numbered: Mapping[int, Message], counts: Counter[str]) -> dict[int, Reply]:
         """Replies by agent: good ones and declined ones; anything else is counted and ignored."""
@@ -307,7 +308,7 @@ class FBOStrategy(Strategy):
                 reply = wire.decode_reply(_content(message), self._round.requests[agent])
             except wire.WireError as error:
                 counts["refused"] += 1
-                log(WARNING, "a reply of agent %s is ignored: %s", agent, error)
+                logger.warning("a reply of agent %s is ignored: %s", agent, error)
                 continue
             if reply.declined == wire.NEEDS_SETUP:
                 self.roster.drop(self.roster.node(agent))
@@ -316,7 +317,7 @@ class FBOStrategy(Strategy):
 
 
 def _content(message: Message) -> Message:
-    """The message, if it has content; the text of its error stays out of logs."""
+    """The message, if it has content; the text of an error stays out of logs."""
     if message.has_error():
         raise wire.WireError(f"Flower reports error {message.error.code}")
     return message

@@ -62,6 +62,8 @@ class Task(ABC):
     settings_class: ClassVar[type[Settings]] = Settings
     #: Strategy settings that the papers used on this task, applied by ``preset = "paper"``.
     paper_settings: ClassVar[Mapping[str, Any]] = {}
+    #: Settings of the task itself in the papers, applied by the same preset.
+    paper_task_settings: ClassVar[Mapping[str, Any]] = {}
 
     def __init__(self, settings: Settings | None = None) -> None:
         self.settings = self.settings_class() if settings is None else settings
