@@ -13,7 +13,6 @@ asked again for the same round, the agent repeats it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 
 import numpy as np
 
@@ -21,8 +20,7 @@ from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.ldp.curator import Curator
 from flwr_fbo.core.ldp.server import BUDGET, KIND
 from flwr_fbo.core.protocol import Reply, Request, Setup
-from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array, SpaceError
+from flwr_fbo.privacy import checks
 from flwr_fbo.privacy.entropy import Entropy
 
 #: Kind of the records that hold answers.
@@ -49,13 +47,14 @@ class RewardAgent:
             raise ValueError(f"an LDP agent needs a setup of kind {KIND!r}, but got {setup.kind!r}")
         self._evaluator, self._records = evaluator, records
         values = setup.values
-        self._offset = _number(values, "offset")
-        self._clip = _positive(values, "bound") + _positive(values, "noise-bound")
+        self._offset = float(values["offset"])
+        bound = checks.positive("bound", values["bound"])
+        self._clip = bound + checks.positive("noise-bound", values["noise-bound"])
         self._curator: Curator | None = None
         if "epsilon" in values:
             self._curator = Curator.of(values, self._clip, entropy)
             own = math.inf if limit is None else limit
-            self._limit = min(own, _positive(values, "epsilon-limit"))
+            self._limit = min(own, checks.positive("epsilon-limit", values["epsilon-limit"]))
         self._answers = {int(r["round"]): float(r["reward"]) for r in records.read(ANSWER)}
         self._spent = [float(r["epsilon"]) for r in records.read(ANSWER)]
 

@@ -37,8 +37,10 @@ class Domain(Protocol):
     space: Space
     #: Features of the tracked columns: (n, m).
     features: Array
-    #: Covariance over the arms; None where there are no arms.
-    covariance: Array | None
+
+    @property
+    def covariance(self) -> Array | None:
+        """Covariance over the arms (n, n); None where there are no arms."""
 
     def keys(self, points: Array) -> Keys:
         """The keys of points of the unit cube, one a row."""
@@ -102,17 +104,20 @@ class Arms:
 
     def scatter(self, keys: Keys, rewards: Array) -> Array:
         """See :class:`Domain`."""
-        return np.bincount(keys, weights=rewards, minlength=len(self._points))
+        added = np.bincount(keys, weights=rewards, minlength=len(self._points))
+        return np.asarray(added, dtype=np.float64)
 
     def best(self, posterior: Posterior, mean: Array, width: float, seed: list[int]) -> Keys:
         """See :class:`Domain`; ties are broken at random, as at the first play of all."""
         upper = mean @ posterior.root + width * np.sqrt(posterior.variances())  # (n,)
         ties = np.flatnonzero(upper == upper.max())
-        return ties if len(ties) == 1 else np.random.default_rng(seed).choice(ties, 1)
+        if len(ties) > 1:
+            ties = np.random.default_rng(seed).choice(ties, 1)
+        return np.asarray(ties)
 
     def draw(self, rng: np.random.Generator) -> Keys:
         """See :class:`Domain`."""
-        return rng.integers(len(self._points), size=1)
+        return np.asarray(rng.integers(len(self._points), size=1))
 
     def no_keys(self) -> Keys:
         """See :class:`Domain`."""
@@ -128,7 +133,7 @@ class Continuum:
     needed; they are not an epsilon-accurate embedding in the sense of the theorems.
     """
 
-    covariance = None
+    covariance: None = None
 
     def __init__(self, space: Space, kernel: Kernel, count: int, seed: int = 0) -> None:
         self.space = space

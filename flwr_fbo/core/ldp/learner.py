@@ -39,6 +39,7 @@ from flwr_fbo.core.ldp.rewards import RewardModel
 from flwr_fbo.core.ldp.settings import LDPSettings
 from flwr_fbo.core.space import Array
 
+
 class Learner(ABC):
     """Common part: checks, the order of calls, storing and restoring.
 
@@ -116,7 +117,9 @@ class UpperConfidence(Learner):
         super().__init__(domain, settings, seed)
         self.regularisation = settings.regularisation or self._preset_regularisation()
         self.posterior = Posterior.prior(domain.features, self.regularisation)
-        self.exploration = settings.exploration or (1.0 if self.theory else self.practical_exploration)
+        self.exploration = settings.exploration or (
+            1.0 if self.theory else self.practical_exploration
+        )
 
     @property
     def theory(self) -> bool:

@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.space import Array, Indices
 
 
 class Posterior:
@@ -83,7 +83,7 @@ class Posterior:
 
 
 def nystrom_posterior(
-    covariance: Array, counts: Array, chosen: Array, regularisation: float
+    covariance: Array, counts: Array, chosen: Indices, regularisation: float
 ) -> Posterior:
     """The posterior over arms from the features that a dictionary of arms spans.
 

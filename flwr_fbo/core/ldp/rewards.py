@@ -24,6 +24,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from flwr_fbo.core.ldp.curator import noise_scale
 from flwr_fbo.core.ldp.settings import LDPSettings
 
 
@@ -47,7 +48,7 @@ class RewardModel:
         variance = R**2 if settings.noise_variance is None else settings.noise_variance
         if settings.epsilon is None:
             return cls(B, R, second, variance)
-        scale = noise_scale(settings)
+        scale = noise_scale(settings.clip, settings.epsilon, settings.mechanism, settings.delta)
         added = scale**2 * (2.0 if settings.mechanism == "laplace" else 1.0)
         return cls(B, R, second + added, variance + added, settings.mechanism, scale)
 
@@ -74,18 +75,3 @@ class RewardModel:
         if self.noise == "none":
             return math.sqrt(2.0 * self.second_moment * math.sqrt(t))
         return math.sqrt(self.second_moment * (math.log(t) + 1.0))
-
-
-def noise_scale(settings: LDPSettings) -> float:
-    """Scale of the Laplace noise (Curator 1), or standard deviation of the Gaussian."""
-    if settings.epsilon is None:
-        return 0.0
-    sensitivity = 2.0 * settings.clip
-    if settings.mechanism == "laplace":
-        return sensitivity / settings.epsilon
-    return sensitivity * gaussian_multiplier(settings.epsilon, settings.delta)
-
-
-def gaussian_multiplier(epsilon: float, delta: float) -> float:
-    """Standard deviation per unit of sensitivity that is (epsilon, delta)-private."""
-    raise ValueError

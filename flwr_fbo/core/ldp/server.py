@@ -18,7 +18,7 @@ import numpy as np
 from flwr_fbo.core.ldp.learners import make_learner
 from flwr_fbo.core.ldp.settings import LDPSettings
 from flwr_fbo.core.protocol import Reply, Request, Setup
-from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.core.settings import Scalar, SettingsError
 from flwr_fbo.core.space import Array, Space
 
 KIND = "ldp"
@@ -79,16 +79,16 @@ class RewardServer:
     def setup(self) -> Setup:
         """See :class:`flwr_fbo.core.protocol.Server`."""
         s = self.settings
-        values = {"bound": s.bound, "noise-bound": s.noise_bound, "offset": s.offset}
+        values: dict[str, Scalar] = {
+            "bound": s.bound,
+            "noise-bound": s.noise_bound,
+            "offset": s.offset,
+        }
         if s.epsilon is None:
             return Setup(KIND, self.space, values)
-        private = {
-            "epsilon": s.epsilon,
-            "epsilon-limit": self.epsilon_limit,
-            "mechanism": s.mechanism,
-            "delta": s.delta,
-        }
-        return Setup(KIND, self.space, values | private)
+        values |= {"epsilon": s.epsilon, "epsilon-limit": self.epsilon_limit}
+        values |= {"mechanism": s.mechanism, "delta": s.delta}
+        return Setup(KIND, self.space, values)
 
     @property
     def epsilon_limit(self) -> float:
@@ -104,7 +104,9 @@ class RewardServer:
         chosen = self._draw(present, self._wanted)
         self._asked |= set(chosen)
         point = self._point()
-        return {n: Request("play", self.round, {}, {"point": point}, {"reward": ()}) for n in chosen}
+        return {
+            n: Request("play", self.round, {}, {"point": point}, {"reward": ()}) for n in chosen
+        }
 
     def _draw(self, present: Sequence[int], count: int) -> list[int]:
         """Agents drawn without replacement, those that are new to this epoch first."""

@@ -5,13 +5,13 @@ import math
 import numpy as np
 import pytest
 
+from flwr_fbo.core.kernels import kernel_named
 from flwr_fbo.core.ldp.ata import ATA
 from flwr_fbo.core.ldp.domain import Continuum
 from flwr_fbo.core.ldp.learner import GPUCB
 from flwr_fbo.core.ldp.moma import MoMA, epoch_length, median_of_means
 from flwr_fbo.core.ldp.settings import LDPSettings
 from flwr_fbo.core.ldp.tgp import TGP
-from flwr_fbo.core.kernels import kernel_named
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
 
