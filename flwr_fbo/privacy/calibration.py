@@ -17,6 +17,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
+from scipy import special
+
 from flwr_fbo.privacy import checks
 from flwr_fbo.privacy.accountants import accountant as accountant_named
 from flwr_fbo.privacy.events import GaussianRelease
@@ -72,6 +74,28 @@ def noise_multiplier_for(
     while low > LEAST_NOISE and spent(max(low / 1.25, LEAST_NOISE)) <= budget:
         low = max(low / 1.25, LEAST_NOISE)
     return _least(spent, budget, max(low / 1.25, LEAST_NOISE), low, _PRECISION)
+
+
+def gaussian_multiplier(epsilon: float, delta: float) -> float:
+    """The least noise multiplier of one Gaussian release, in closed form (Balle and Wang 2018).
+
+    Exact where the classical sqrt(2 log(1.25 / delta)) / epsilon is loose, and valid for every
+    epsilon, where the classical one holds below 1 only.
+    """
+    checks.positive("epsilon", epsilon)
+    target = math.log(checks.open_unit("delta", delta))
+
+    def log_delta(z: float) -> float:
+        """log of Phi(1/2z - eps z) - e^eps Phi(-1/2z - eps z)."""
+        first = float(special.log_ndtr(0.5 / z - epsilon * z))
+        second = epsilon + float(special.log_ndtr(-0.5 / z - epsilon * z))
+        return first + math.log(-math.expm1(second - first)) if second < first else -math.inf
+
+    low, high = 1e-9, 1e12  # log_delta falls in z
+    while high / low > 1.0 + 1e-13:
+        middle = math.sqrt(low * high)
+        low, high = (low, middle) if log_delta(middle) <= target else (middle, high)
+    return high * (1.0 + 1e-10)  # more than the rounding of the two tails, where they cancel
 
 
 def _upwards(spent: Callable[[float], float], budget: float, start: float) -> float:

@@ -18,6 +18,9 @@ import math
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from flwr_fbo.core.space import Array
 from flwr_fbo.privacy import checks
 from flwr_fbo.privacy.renyi import Key
 
@@ -46,6 +49,14 @@ def epsilon(runs: Runs, delta: float) -> float:
 def _epsilon(runs: Runs, delta: float) -> float:
     composed = _composed(runs, grid(runs))
     return float(max(0.0, composed.get_epsilon_for_delta(delta)))
+
+
+def delta(runs: Runs, epsilons: Array) -> Array:
+    """The privacy profile: the delta of each epsilon, rounded up."""
+    if not runs:
+        return np.zeros_like(epsilons)
+    composed = _composed(runs, grid(runs))
+    return np.array([composed.get_delta_for_epsilon(float(eps)) for eps in epsilons])
 
 
 def grid(runs: Runs) -> float:
