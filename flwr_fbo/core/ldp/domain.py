@@ -110,7 +110,8 @@ class Arms:
     def best(self, posterior: Posterior, mean: Array, width: float, seed: list[int]) -> Keys:
         """See :class:`Domain`; ties are broken at random, as at the first play of all."""
         upper = mean @ posterior.root + width * np.sqrt(posterior.variances())  # (n,)
-        ties = np.flatnonzero(upper == upper.max())
+        highest = upper.max()  # arms that are alike may differ in the last digits
+        ties = np.flatnonzero(upper >= highest - 1e-9 * abs(highest))
         if len(ties) > 1:
             ties = np.random.default_rng(seed).choice(ties, 1)
         return np.asarray(ties)

@@ -24,8 +24,9 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from flwr_fbo.core.ldp.curator import noise_scale
+from flwr_fbo.core.ldp.curator import curator
 from flwr_fbo.core.ldp.settings import LDPSettings
+from flwr_fbo.privacy.local import LaplaceReward
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,12 @@ class RewardModel:
         variance = R**2 if settings.noise_variance is None else settings.noise_variance
         if settings.epsilon is None:
             return cls(B, R, second, variance)
-        scale = noise_scale(settings.clip, settings.epsilon, settings.mechanism, settings.delta)
-        added = scale**2 * (2.0 if settings.mechanism == "laplace" else 1.0)
+        mechanism = curator(settings.to_mapping())
+        if isinstance(mechanism, LaplaceReward):
+            scale, added = mechanism.scale, 2.0 * mechanism.scale**2
+        else:
+            scale = mechanism.mechanism.deviation
+            added = scale**2
         return cls(B, R, second + added, variance + added, settings.mechanism, scale)
 
     def level(self, t: int) -> float:

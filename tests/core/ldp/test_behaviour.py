@@ -85,9 +85,8 @@ def test_confidence_bounds_hold_under_theory_constants(name):
 
 def test_the_first_play_is_drawn_at_random():
     # All arms look alike before the first reward; the tie must not always fall on arm 0.
-    first = {
-        float(LEARNERS["tgp"](arms(), LDPSettings(), seed).suggest()[0, 0]) for seed in range(9)
-    }
+    learners = [LEARNERS["tgp"](arms(), LDPSettings(), seed) for seed in range(9)]
+    first = {float(learner.suggest()[0, 0]) for learner in learners}
     assert len(first) > 3
     assert first <= set(GRID[:, 0])
 

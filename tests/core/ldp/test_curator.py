@@ -1,4 +1,4 @@
-"""Local differential privacy of what leaves an agent."""
+"""Local differential privacy of what leaves an agent, as a run's settings set it up."""
 
 import math
 
@@ -8,54 +8,46 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from flwr_fbo.core.ldp.curator import Curator, gaussian_multiplier
+from flwr_fbo.core.ldp.curator import curator
+from flwr_fbo.core.ldp.rewards import RewardModel
+from flwr_fbo.core.ldp.settings import LDPSettings
 from flwr_fbo.privacy.checks import PrivacyError
-from flwr_fbo.privacy.entropy import seeded_entropy, system_entropy
+from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.privacy.mechanisms import Lattice
 
 
-def answers(curator, reward, count):
-    return np.array([curator(reward) for _ in range(count)])
+def curator_of(**values):
+    return curator(LDPSettings(**values).to_mapping())
 
 
-def test_noise_comes_from_the_operating_system_unless_said_otherwise():
-    curator = Curator(1.0, 1.0)
-    assert curator.private
-    assert repr(curator.entropy) == repr(system_entropy())
-    assert not Curator(1.0, 1.0, entropy=seeded_entropy(1)).private
-    assert len(set(answers(curator, 0.5, 20))) == 20
+def answers(mechanism, reward, count, seed):
+    entropy = seeded_entropy(seed)
+    return np.array([mechanism.release(reward, entropy) for _ in range(count)])
 
 
 @pytest.mark.parametrize("epsilon", [0.3, 1.0, 4.0])
 def test_answers_have_the_law_of_curator_1(epsilon):
     # y + Laplace(2 (B + R) / epsilon); Kolmogorov-Smirnov at a level of 1e-4, fixed seed
-    curator = Curator(3.0, epsilon, entropy=seeded_entropy(7))
+    mechanism = curator_of(bound=2.0, noise_bound=1.0, epsilon=epsilon)
     law = stats.laplace(loc=1.25, scale=6.0 / epsilon)
-    assert stats.kstest(answers(curator, 1.25, 2000), law.cdf).pvalue > 1e-4
-
-
-def test_the_gaussian_mechanism_has_its_law():
-    curator = Curator(3.0, 0.5, "gaussian", 1e-5, seeded_entropy(8))
-    law = stats.norm(-1.0, 6.0 * gaussian_multiplier(0.5, 1e-5))
-    assert stats.kstest(answers(curator, -1.0, 2000), law.cdf).pvalue > 1e-4
+    assert stats.kstest(answers(mechanism, 1.25, 2000, 7), law.cdf).pvalue > 1e-4
 
 
 @pytest.mark.parametrize("epsilon", [0.5, 2.0])
 @pytest.mark.parametrize("rewards", [(-1.0, 1.0), (-7.0, 0.3), (1e300, -1e300)])
 def test_no_answer_is_e_to_the_epsilon_times_likelier_for_another_reward(epsilon, rewards):
-    # The exact probability of every answer that is looked at: round(s X) = k has mass
-    # T(|k| - 1/2) - T(|k| + 1/2) over 2, and what is not noise is the quantised clipped reward.
-    curator = Curator(1.0, epsilon)
-    lattice = Lattice(curator.scale)
+    # The exact probability of answers: round(s X) = k has mass (T(|k| - 1/2) - T(|k| + 1/2)) / 2
+    # with T(x) = exp(-x / s), shifted by the clipped reward in lattice units.
+    mechanism = curator_of(bound=0.75, noise_bound=0.25, epsilon=epsilon)
+    lattice = Lattice(mechanism.scale)
     centres = [int(lattice.quantise(np.clip(np.array([r]), -1, 1))[0]) for r in rewards]
-    answers_ = np.unique(np.r_[np.linspace(-8, 8, 2001) * lattice.units, centres].round())
+    seen = np.unique(np.r_[np.linspace(-8, 8, 2001) * lattice.units, centres].round())
 
     def log_mass(k):
-        # T(x) = exp(-x / s) on |k| > 0: exp(-|k| / s) sinh(1/(2s)); 1 - exp(-1/(2s)) at 0
         away = -np.abs(k) / lattice.units + np.log(np.sinh(0.5 / lattice.units))
         return np.where(k == 0, np.log(-np.expm1(-0.5 / lattice.units)), away)
 
-    ratio = np.abs(log_mass(answers_ - centres[0]) - log_mass(answers_ - centres[1]))
+    ratio = np.abs(log_mass(seen - centres[0]) - log_mass(seen - centres[1]))
     assert ratio.max() <= epsilon * (1 + 1e-9)
 
 
@@ -63,8 +55,8 @@ def test_no_answer_is_e_to_the_epsilon_times_likelier_for_another_reward(epsilon
 def test_the_measured_ratio_of_outputs_is_at_most_e_to_the_epsilon(epsilon):
     # Ten bins of equal mass; with n = 8000 draws and p >= .02 a bin's log ratio has a standard
     # error of at most sqrt(2 / (n p)) = .11: four of them, over ten bins, fixed seed.
-    low = answers(Curator(1.0, epsilon, entropy=seeded_entropy(1)), -1.0, 8000)
-    high = answers(Curator(1.0, epsilon, entropy=seeded_entropy(2)), 1.0, 8000)
+    mechanism = curator_of(bound=0.5, noise_bound=0.5, epsilon=epsilon)
+    low, high = (answers(mechanism, r, 8000, seed) for seed, r in enumerate((-1.0, 1.0)))
     edges = np.quantile(np.r_[low, high], np.linspace(0, 1, 11))
     counts = [np.histogram(sample, edges)[0] + 1.0 for sample in (low, high)]
     ratios = np.abs(np.log(counts[0] / counts[1]))
@@ -73,51 +65,52 @@ def test_the_measured_ratio_of_outputs_is_at_most_e_to_the_epsilon(epsilon):
 
 
 @given(st.floats(allow_nan=False, width=64), st.floats(0.1, 50.0), st.integers(0, 2**32))
-def test_beyond_the_bounds_a_reward_is_its_bound(reward, clip, seed):
-    # With the same noise the answer is that of the clipped reward: whatever a reward is, even
-    # where |y| <= B + R fails or it is infinite, the guarantee holds.
-    pair = [Curator(clip, 1.0, entropy=seeded_entropy(seed)) for _ in range(2)]
-    assert pair[0](reward) == pair[1](min(clip, max(-clip, reward)))
+def test_beyond_the_bounds_a_reward_is_its_bound(reward, bound, seed):
+    # With the same noise the answer is that of the clipped reward: the guarantee holds even
+    # where |y| <= B + R does not, and for rewards that are infinite.
+    mechanism = curator_of(bound=bound, noise_bound=1.0, epsilon=1.0)
+    clip = bound + 1.0
+    pair = [
+        mechanism.release(r, seeded_entropy(seed)) for r in (reward, min(clip, max(-clip, reward)))
+    ]
+    assert pair[0] == pair[1]
 
 
-def test_all_answers_lie_on_one_lattice_whatever_the_reward():
-    # Low bits must not tell rewards apart.
-    one, other = (Curator(1.0, 1.0, entropy=seeded_entropy(n)) for n in (3, 4))
-    step = 2.0 ** (1 - 28)  # scale = 2: 2^-28 of the power of two in it
-    for curator, reward in ((one, 0.1), (other, 1.0 / 3.0)):
-        ratios = answers(curator, reward, 200) / step
-        assert np.array_equal(ratios, np.round(ratios))
+def test_the_learner_expects_the_noise_that_the_agents_add():
+    # v = B^2 + R^2 + 8 (B + R)^2 / eps^2 and c = R^2 + 8 (B + R)^2 / eps^2, by hand: 8 * 9 / 4
+    model = RewardModel.of(LDPSettings(bound=2.0, noise_bound=1.0, epsilon=2.0))
+    assert model.second_moment == pytest.approx(4 + 1 + 18)
+    assert model.noise_variance == pytest.approx(1 + 18)
+    settings = LDPSettings(bound=2.0, noise_bound=1.0, epsilon=2.0, mechanism="gaussian")
+    drawn = answers(curator(settings.to_mapping()), 0.0, 4000, 3)
+    model = RewardModel.of(settings)
+    # the variance of 4000 normal draws is within 10% (4.5 sd)
+    assert drawn.var() == pytest.approx(model.noise_variance - 1.0, rel=0.1)
 
 
-@pytest.mark.parametrize(("epsilon", "delta"), [(0.1, 1e-6), (1.0, 1e-5), (5.0, 1e-3)])
-def test_the_gaussian_multiplier_against_arbitrary_precision(epsilon, delta):
-    import mpmath as mp
-
-    def spent(z):
-        return mp.ncdf(0.5 / z - epsilon * z) - mp.exp(epsilon) * mp.ncdf(-0.5 / z - epsilon * z)
-
-    z = gaussian_multiplier(epsilon, delta)
-    with mp.workdps(40):
-        assert spent(mp.mpf(z)) <= delta
-        assert spent(mp.mpf(z) * (1 - mp.mpf("1e-6"))) > delta
+@pytest.mark.parametrize("mechanism", ["laplace", "gaussian"])
+def test_rewards_exceed_tgps_level_at_play_t_with_probability_at_most_one_in_t(mechanism):
+    settings = LDPSettings(epsilon=1.0, mechanism=mechanism)
+    model = RewardModel.of(settings)
+    drawn = np.abs(answers(curator(settings.to_mapping()), 2.0, 4000, 5))
+    for t in (2, 10, 50):
+        # one-sided binomial slack of four standard errors
+        slack = 4 * math.sqrt(1 / t / 4000)
+        assert np.mean(drawn > model.level(t)) <= 1 / t + slack
 
 
 @pytest.mark.parametrize(
-    ("values", "rule"),
+    ("change", "rule"),
     [
-        ({"clip": 0.0, "epsilon": 1.0}, "`clip` must be a finite number > 0, but got 0.0"),
-        ({"clip": math.inf, "epsilon": 1.0}, "`clip` must be"),
-        ({"clip": 1.0, "epsilon": -1.0}, "`epsilon` must be a finite number > 0, but got -1.0"),
-        ({"clip": 1.0, "epsilon": 1e9}, "`epsilon` must be <= 1e\\+06"),
-        ({"clip": 1.0, "epsilon": 1.0, "mechanism": "none"}, "laplace or gaussian, but got 'none'"),
-        ({"clip": 1.0, "epsilon": 1.0, "mechanism": "gaussian"}, "`delta` must be in \\(0, 1\\)"),
+        ({"bound": 0.0}, "`bound` must be a finite number > 0, but got 0.0"),
+        ({"noise-bound": math.inf}, "`noise-bound` must be a finite number > 0, but got inf"),
+        ({"epsilon": -1.0}, "`epsilon` must be a finite number > 0, but got -1.0"),
+        ({"epsilon": 1e9}, "`epsilon` must be in"),
+        ({"mechanism": "none"}, "`mechanism` must be laplace or gaussian, but got 'none'"),
+        ({"mechanism": "gaussian", "delta": 0.0}, r"`delta` must be in \(0, 1\), but got 0.0"),
     ],
 )
-def test_parameters_that_protect_nobody_are_refused(values, rule):
+def test_an_agent_trusts_no_setup_that_would_not_protect_it(change, rule):
+    values = {**LDPSettings(epsilon=1.0).to_mapping(), **change}
     with pytest.raises(PrivacyError, match=rule):
-        Curator(**values)
-
-
-def test_nan_is_no_reward():
-    with pytest.raises(PrivacyError, match="must be a number, but is NaN"):
-        Curator(1.0, 1.0)(math.nan)
+        curator(values)

@@ -20,6 +20,7 @@ from flwr_fbo.core.protocol import Reply, Request, Setup, checked
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.privacy.entropy import seeded_entropy
+from flwr_fbo.privacy.local import LocalBudget
 from flwr_fbo.tasks.base import Partition
 from flwr_fbo.tasks.ldp_synthetic import LDPSyntheticSettings, LDPSyntheticTask
 
@@ -128,6 +129,25 @@ def test_the_charge_is_recorded_before_the_answer_leaves():
 def test_the_owner_may_allow_less_than_the_server_asks_for():
     party = Party(server_of(epsilon_limit=100.0).setup(), limit=1.0)
     assert [party.agent.answer(request(t)).declined for t in (0, 1)] == ["", "budget"]
+
+
+def test_the_owners_books_outlive_the_run(tmp_path):
+    setup = server_of(epsilon_limit=100.0).setup()
+    for expected in (["", "", "budget"], ["budget"] * 3):
+        with LocalBudget.open(tmp_path / "books", "me", 2.0) as books:
+            party = Party(setup, budget=books)
+            assert [party.agent.answer(request(t)).declined for t in range(3)] == expected
+            assert books.spent == 2.0
+
+
+def test_noise_is_the_operating_systems_unless_a_test_says_otherwise():
+    setup = server_of(epsilon_limit=9.0).setup()
+    party, other = Party(setup), Party(setup)
+    assert party.agent.private
+    assert not Party(setup, entropy=seeded_entropy(0)).agent.private
+    assert not Party(server_of("tgp", epsilon=None).setup()).agent.private
+    pair = [p.agent.answer(request()).arrays["reward"] for p in (party, other)]
+    assert pair[0] != pair[1]  # the same seed, the same evaluation, another noise
 
 
 def test_a_failed_evaluation_looks_like_the_worst_reward():
