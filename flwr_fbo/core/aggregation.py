@@ -26,7 +26,7 @@ BLOCK = 4096
 
 
 class WeightedSum:
-    r"""Sum over agents of :math:`\varphi_n^{(i)} \hat\omega_n / q`, for every sub-region i.
+    r"""Sum over agents of :math:`\varphi_n^{(i)} \hat\omega_n`, for every sub-region i.
 
     With a mechanism each agent's joint contribution (its P weighted copies) is rounded towards
     zero onto the mechanism's lattice before it is added, so that the sum is exact and removing

@@ -47,6 +47,7 @@ from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta, noise_multiplier_for
 from flwr_fbo.privacy.entropy import Entropy, poisson_sample, system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
+from flwr_fbo.privacy.ledger import MemoryLedger
 from flwr_fbo.privacy.mechanisms import GaussianSum
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
@@ -149,7 +150,9 @@ class DPFTSDEServer(ThompsonServer):
         self._entropy = entropy or system_entropy()
         self.budget = budget
         if settings.private and budget is None:
-            self.budget = PrivacyBudget(settings.epsilon, self.delta, None, settings.accountant)
+            self.budget = PrivacyBudget(
+                settings.epsilon or math.inf, self.delta, MemoryLedger(), settings.accountant
+            )
         self.released: Array | None = None
         self.exhausted = False
 
@@ -186,7 +189,8 @@ class DPFTSDEServer(ThompsonServer):
 
     def _absorb(self, vectors: Mapping[int, Array]) -> None:
         if self.budget is None:
-            self.released = self._sum(self._selected(vectors), None).plain
+            total = self._sum(self._selected(vectors), None).plain
+            self.released = total / self.settings.sampling_rate
             return
         assert self.noise_multiplier is not None
         event = GaussianRelease(self.noise_multiplier, self.settings.sampling_rate, self.round)
@@ -202,12 +206,11 @@ class DPFTSDEServer(ThompsonServer):
         assert self.bound is not None
         weights = self.weights.at(self.round, self.agents, self.regions.count)
         clip = self.bound * math.sqrt(self.regions.count)
-        rate = self.settings.sampling_rate
-        sensitivity = joint_sensitivity(weights, clip, self.settings.sensitivity) / rate
+        sensitivity = joint_sensitivity(weights, clip, self.settings.sensitivity)
         mechanism = GaussianSum(sensitivity, self.noise_multiplier)
         total = self._sum(self._selected(vectors), mechanism).exact
         released = mechanism.release(total.ravel(), self._entropy)
-        return np.asarray(released.reshape(total.shape))
+        return np.asarray(released.reshape(total.shape) / self.settings.sampling_rate)
 
     def _selected(self, vectors: Mapping[int, Array]) -> dict[int, Array]:
         """S_t: each agent with probability q, from the operating system's entropy. Not kept."""
@@ -215,11 +218,10 @@ class DPFTSDEServer(ThompsonServer):
         return {n: vector for n, vector in vectors.items() if selected[n]}
 
     def _sum(self, vectors: Mapping[int, Array], mechanism: GaussianSum | None) -> WeightedSum:
-        # The denominators q and N are fixed, whatever arrives: an agent that is missing or not
+        # The weights and q are fixed, whatever arrives: an agent that is missing or was not
         # selected counts as zero.
         weights = self.weights.at(self.round, self.agents, self.regions.count)
-        scaled = weights / self.settings.sampling_rate
-        total = WeightedSum(scaled, self.settings.features, self.bound, mechanism)
+        total = WeightedSum(weights, self.settings.features, self.bound, mechanism)
         if vectors:
             total.add(np.fromiter(vectors, dtype=np.int64), np.stack(list(vectors.values())))
         return total

@@ -23,8 +23,7 @@ def strategy_class(name: str) -> type[FBOStrategy]:
     except SettingsError as error:
         raise SettingsError(str(error).replace("unknown setting", "unknown strategy")) from None
     module, _, attribute = STRATEGIES[name].partition(":")
-    found = getattr(importlib.import_module(module), attribute)
-    assert issubclass(found, FBOStrategy)
+    found: type[FBOStrategy] = getattr(importlib.import_module(module), attribute)
     return found
 
 

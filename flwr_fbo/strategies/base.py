@@ -8,6 +8,7 @@ from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
@@ -52,10 +53,12 @@ class RunPlan:
     seed: int = 0
     #: Longest time a round may take, and a node may take to connect at the start.
     timeout: float = 3600.0
+    #: File of the privacy ledger; without one, charges are kept in memory only.
+    ledger: Path | None = None
 
 
-class Callback(Protocol):
-    """Something that watches a run. Every method may be left out by deriving from this class."""
+class Callback:
+    """Something that watches a run: derive from it and fill in what is of interest."""
 
     def on_start(self, strategy: FBOStrategy) -> None:
         """All agents are registered; the first round is about to begin."""
@@ -121,6 +124,13 @@ class FBOStrategy(Strategy):
         """What has been spent so far, for reports; None where nothing is private."""
         return None
 
+    def close(self) -> None:
+        """Let go of files; called when :meth:`start` ends, however it ends."""
+
+    def evaluations_per_agent(self) -> int | None:
+        """How many evaluations every agent makes in a whole run; None where that varies."""
+        return None
+
     # -- life of a run ------------------------------------------------------------------------
 
     def plan(self, plan: RunPlan, store: Store | None = None) -> FBOStrategy:
@@ -164,22 +174,29 @@ class FBOStrategy(Strategy):
         are part of the plan, and scores stay with the agents.
         """
         self.summary()
-        self._await_agents(grid)
-        for callback in self.callbacks:
-            callback.on_start(self)
+        try:
+            self._await_agents(grid)
+            self._notify("on_start")
+            self._run_rounds(grid)
+            self._notify("on_end")
+        finally:
+            self.close()
+        return Result()
+
+    def _run_rounds(self, grid: Grid) -> None:
         while not self.server.finished:
             report = self._run_round(grid)
             self.reports.append(report)
             if self.store is not None:
                 self.store.save(self.state_dict())
-            for callback in self.callbacks:
-                callback.on_round(self, report)
+            self._notify("on_round", report)
             if self.stop(report):
                 logger.info("stopped after round %s", report.round)
-                break
+                return
+
+    def _notify(self, event: str, *details: Any) -> None:
         for callback in self.callbacks:
-            callback.on_end(self)
-        return Result()
+            getattr(callback, event)(self, *details)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs; see :meth:`plan`."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, ClassVar
 
 from flwr_fbo.core.dp_fts_de import DPFTSDEServer, DPFTSDESettings
 from flwr_fbo.core.protocol import Server
-from flwr_fbo.strategies.base import FBOStrategy, RunPlan
-from flwr_fbo.strategies.fts import PAPER_AGENT
+from flwr_fbo.privacy.budget import PrivacyBudget
+from flwr_fbo.privacy.calibration import default_delta
+from flwr_fbo.privacy.ledger import Ledger
+from flwr_fbo.strategies.base import RunPlan, logger
+from flwr_fbo.strategies.fts import PAPER_AGENT, ThompsonStrategy
 
 
-class DPFTSDE(FBOStrategy):
+class DPFTSDE(ThompsonStrategy):
     """Federated Thompson sampling with user-level privacy and distributed exploration."""
 
     settings_class = DPFTSDESettings
@@ -28,9 +32,45 @@ class DPFTSDE(FBOStrategy):
         "accountant": "moments",
     }
 
+    _ledger: Ledger | None = None
+
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
-        return DPFTSDEServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
+        budget = self._budget(plan)
+        return DPFTSDEServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed, budget)
+
+    def _budget(self, plan: RunPlan) -> PrivacyBudget | None:
+        """The budget whose ledger is the plan's file, continued if the file is there."""
+        s = self.settings
+        if not s.private or plan.ledger is None:
+            return None
+        delta = s.delta or default_delta(plan.agents)
+        header = {
+            "strategy": "dp-fts-de",
+            "agents": plan.agents,
+            "rounds": plan.rounds,
+            "delta": delta,
+            "epsilon": s.epsilon,
+            "accountant": s.accountant,
+        }
+        self.close()
+        make = Ledger.resume if plan.ledger.exists() else Ledger.create
+        self._ledger = make(plan.ledger, header)
+        return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.accountant)
+
+    def close(self) -> None:
+        """See :class:`FBOStrategy`."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def summary(self) -> None:
+        """See :class:`FBOStrategy`."""
+        super().summary()
+        server = self.server
+        assert isinstance(server, DPFTSDEServer)
+        if not server.private:
+            why = "its noise is seeded" if self.settings.private else "no epsilon was given"
+            logger.warning("this run is NOT PRIVATE: %s", why)
 
     def privacy(self) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`."""

@@ -23,7 +23,17 @@ PAPER_AGENT: dict[str, Any] = {
 }
 
 
-class FTS(FBOStrategy):
+class ThompsonStrategy(FBOStrategy):
+    """A strategy whose agents are Thompson samplers: initial points, then one step a round."""
+
+    settings: ThompsonSettings
+
+    def evaluations_per_agent(self) -> int | None:
+        """See :class:`FBOStrategy`."""
+        return self.settings.initial_points + self.run_plan.rounds
+
+
+class FTS(ThompsonStrategy):
     """Federated Thompson sampling: agents follow one another's sampled functions."""
 
     settings_class = FTSSettings
@@ -38,8 +48,12 @@ class FTS(FBOStrategy):
         """See :class:`FBOStrategy`."""
         return FTSServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
 
+    def evaluations_per_agent(self) -> int | None:
+        """See :class:`FBOStrategy`; helpers and targets differ."""
+        return None if self.settings.targets else super().evaluations_per_agent()
 
-class LocalTS(FBOStrategy):
+
+class LocalTS(ThompsonStrategy):
     """Thompson sampling without communication: what an agent achieves alone."""
 
     settings_class = ThompsonSettings
@@ -51,7 +65,7 @@ class LocalTS(FBOStrategy):
         return ThompsonServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
 
 
-class RandomSearch(FBOStrategy):
+class RandomSearch(ThompsonStrategy):
     """Uniformly random points, the floor of every comparison."""
 
     settings_class = ThompsonSettings

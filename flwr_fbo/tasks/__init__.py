@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
+from typing import Any
 
 from flwr_fbo.core.settings import SettingsError, unknown_keys
 from flwr_fbo.tasks.base import FunctionTask, Partition, Task, task
@@ -11,6 +13,13 @@ from flwr_fbo.tasks.base import FunctionTask, Partition, Task, task
 BUILT_IN: dict[str, str] = {
     "digits": "flwr_fbo.tasks.digits:DigitsTask",
     "landmine": "flwr_fbo.tasks.landmine:LandmineTask",
+    "activity": "flwr_fbo.tasks.activity:ActivityTask",
+    "glasses": "flwr_fbo.tasks.glasses:GlassesTask",
+    "emnist": "flwr_fbo.tasks.emnist:EmnistTask",
+    "mnist": "flwr_fbo.tasks.mnist:MnistTask",
+    "vaccine": "flwr_fbo.tasks.vaccine:VaccineTask",
+    "light": "flwr_fbo.tasks.bandits:LightTask",
+    "stocks": "flwr_fbo.tasks.bandits:StocksTask",
     "synthetic": "flwr_fbo.tasks.synthetic:SyntheticTask",
 }
 
@@ -35,4 +44,19 @@ def find(name: str) -> Task | type[Task]:
     )
 
 
-__all__ = ["BUILT_IN", "FunctionTask", "Partition", "Task", "find", "task"]
+def load(name: str, settings: Mapping[str, Any] | None = None) -> Task:
+    """A task that is ready to be prepared, with settings given by kebab-case keys."""
+    found = find(name)
+    if isinstance(found, Task):
+        return found
+    return found(found.settings_class.from_mapping(settings or {}))
+
+
+def catalogue(data_dir: str | None = None) -> list[dict[str, Any]]:
+    """Every built-in task with its space, metric, agents and data, ready for JSON."""
+    from flwr_fbo.tasks.listing import entries
+
+    return entries(data_dir)
+
+
+__all__ = ["BUILT_IN", "FunctionTask", "Partition", "Task", "catalogue", "find", "load", "task"]

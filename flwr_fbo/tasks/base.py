@@ -58,6 +58,8 @@ class Task(ABC):
     score_range: tuple[float, float] | None = None
     #: How many parties the data set holds; None where any number can be made.
     parties: int | None = None
+    #: How many agents a simulation has where nothing is said; None means as many as parties.
+    default_agents: ClassVar[int | None] = None
     #: What may be set with ``--set`` or run-config; an instance is given to ``__init__``.
     settings_class: ClassVar[type[Settings]] = Settings
     #: Strategy settings that the papers used on this task, applied by ``preset = "paper"``.
@@ -72,6 +74,9 @@ class Task(ABC):
     @abstractmethod
     def space(self) -> Space:
         """The search space; it may depend on the task's settings, never on an agent's data."""
+
+    def fetch(self) -> None:  # noqa: B027 - optional on purpose
+        """Have the data on this machine; a simulation calls it once, before agents start."""
 
     def prepare(self, partition: Partition) -> None:  # noqa: B027 - optional on purpose
         """Load this agent's share of the data. Called once, before the first evaluation."""

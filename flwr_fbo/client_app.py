@@ -1,0 +1,38 @@
+"""The ClientApp: one agent of any strategy, under ``flwr run`` or any other grid."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.client import NumPyClient
+from flwr.clientapp import ClientApp
+
+from flwr_fbo.clients import client_class
+from flwr_fbo.clients.base import Workplace
+from flwr_fbo.server_app import directory_of
+from flwr_fbo.spec import RunSpec
+from flwr_fbo.tasks import Task
+
+
+def client_app(task: Task, journals: Path, strategy: str = "dp-fts-de", seed: int = 0) -> ClientApp:
+    """A ClientApp whose agents work on a task and keep their journals in a folder."""
+    workplace = Workplace(task, journals, seed)
+    return _app(lambda context: client_class(strategy)(context, workplace))
+
+
+def _app(make: Callable[[Context], NumPyClient]) -> ClientApp:
+    def client_fn(context: Context):  # type: ignore[no-untyped-def]  # Flower's own type is private
+        return make(context).to_client()
+
+    return ClientApp(client_fn)
+
+
+def _client_of_run(context: Context) -> NumPyClient:
+    spec = RunSpec.from_mapping(dict(context.run_config))
+    workplace = Workplace(spec.task, directory_of(spec, context).agents, spec.run.seed)
+    return client_class(spec.run.strategy)(context, workplace)
+
+
+app = _app(_client_of_run)

@@ -1,0 +1,123 @@
+"""The ServerApp: serves one run of any strategy, under ``flwr run`` or any other grid."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
+from flwr_fbo.rundir import RoundTable, RunDirectory
+from flwr_fbo.spec import RunSpec
+from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport, RunPlan
+
+logger = logging.getLogger("flwr.fbo")
+
+#: How long the number of connected nodes must not change before all are taken to be there.
+SETTLED = 2.0
+
+
+class LogProgress(Callback):
+    """One line a round in Flower's log."""
+
+    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+        """See :class:`Callback`."""
+        logger.info("%s", describe(report))
+
+
+def describe(report: RoundReport) -> str:
+    """A round in one line."""
+    last = "" if report.rounds is None else f"/{report.rounds - 1}"
+    parts = [f"round {report.round}{last}", f"replies {report.replied}/{report.asked}"]
+    declined = sum(report.declined.values())
+    for name, count in (
+        ("declined", declined), ("missing", report.missing), ("refused", report.refused)
+    ):  # fmt: skip
+        if count:
+            parts.append(f"{name} {count}")
+    if report.privacy is not None:
+        budget = report.privacy["budget"]
+        of = "" if budget is None else f" of {budget:g}"
+        parts.append(f"epsilon {report.privacy['epsilon']:.3f}{of}")
+        if not report.privacy["private"]:
+            parts.append("NOT PRIVATE")
+    parts.append(f"{report.seconds:.1f} s")
+    return "  ".join(parts)
+
+
+def serve(
+    spec: RunSpec,
+    grid: Grid,
+    directory: RunDirectory,
+    callbacks: Sequence[Callback] = (),
+) -> FBOStrategy:
+    """Run a strategy on a grid, from its first round or from where the directory says it was."""
+    agents = spec.run.agents or _count_nodes(grid, spec.run.timeout)
+    plan = RunPlan(
+        space=spec.task.space,
+        agents=agents,
+        rounds=spec.run.rounds,
+        seed=spec.run.seed,
+        timeout=spec.run.timeout,
+        ledger=directory.ledger,
+    )
+    strategy = spec.strategy.plan(plan, directory.checkpoint)
+    strategy.callbacks = [RoundTable(directory.rounds), *callbacks]
+    strategy.start(grid)
+    return strategy
+
+
+def server_app(
+    spec: RunSpec, directory: RunDirectory, callbacks: Sequence[Callback] = ()
+) -> ServerApp:
+    """A ServerApp that serves this run."""
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        serve(spec, grid, directory, callbacks)
+
+    return app
+
+
+def home() -> Path:
+    """Where runs are kept that nobody gave a directory: ``FLWR_FBO_HOME`` or the user's own."""
+    given = os.environ.get("FLWR_FBO_HOME")
+    return Path(given) if given else Path.home() / ".flwr-fbo"
+
+
+def directory_of(spec: RunSpec, context: Context) -> RunDirectory:
+    """The directory of a run under ``flwr run``, the same for server and agents of one machine."""
+    return RunDirectory(home() / "runs" / (spec.run.run_name or str(context.run_id)))
+
+
+def _count_nodes(grid: Grid, timeout: float) -> int:
+    """How many nodes there are, once their number has settled."""
+    deadline = time.monotonic() + timeout
+    count, since = 0, time.monotonic()
+    while time.monotonic() < deadline:
+        now = len(list(grid.get_node_ids()))
+        if now != count:
+            count, since = now, time.monotonic()
+        if count and time.monotonic() - since >= SETTLED:
+            return count
+        time.sleep(0.1)
+    raise TimeoutError(f"no node connected in {timeout:g} s")
+
+
+app = ServerApp()
+
+
+@app.main()
+def main(grid: Grid, context: Context) -> None:
+    """Serve the run that the run-config describes."""
+    spec = RunSpec.from_mapping(dict(context.run_config))
+    directory = directory_of(spec, context)
+    if not (directory.root / "config.json").exists():
+        directory.create(spec.to_mapping())
+    logger.info("run directory: %s", directory.root)
+    serve(spec, grid, directory, [LogProgress()])
