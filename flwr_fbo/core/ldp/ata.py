@@ -16,8 +16,8 @@ truncated only if :math:`|y| \, |u_i| > b` for some i, and
 :math:`\|u\|^2 = \phi' V^{-1} \phi \le 1 / (N + \lambda / k(x,x))`. So only rewards above
 :math:`b \sqrt{N + \lambda / k}` must be kept one by one; all others enter their arm's sum
 *for ever*, as this level only rises. By Markov's inequality an arm keeps at most
-:math:`N v / (b^2 N) = v / b^2 = \ln(4 m T / \delta)` rewards in expectation, whatever N is and
-however heavy the tail. On a space that is not finite every play has its own
+:math:`N v / (b^2 N) = v / b^2 = \ln(4 m T / \delta)` rewards in expectation (one, in practice),
+whatever N is and however heavy the tail. On a space that is not finite every play has its own
 :math:`\|u_\tau\|^2`, which only falls, and the same argument holds with its value.
 
 Decisions where the paper is silent or inconsistent:
@@ -28,6 +28,9 @@ Decisions where the paper is silent or inconsistent:
 - The lines omit the Nystrom step, which belongs after line 5.
 - Theorem 2's width lacks no term: B (1 + 1/sqrt(1-eps)) + 4 sqrt(ln(4 m T/delta) v m / lambda);
   with exact features its first part is B.
+- In practice b = sqrt(v): the theorem's level cuts off the *mean* of the first
+  :math:`\ln(4 m T / \delta)` rewards of an arm whenever it is not small against sqrt(v), and
+  on real data the learner then settles on what it tried first.
 - With an empty dictionary (m = 0) there is nothing to truncate, and b_t takes m = 1.
 """
 
@@ -65,8 +68,9 @@ class ATA(Embedded):
         return math.log(4.0 * max(dimension, 1) * self.settings.budget / self.settings.failure)
 
     def level(self, dimension: int) -> float:
-        """Theorem 2: b = sqrt(v / ln(4 m T / delta))."""
-        return math.sqrt(self.model.second_moment / self._logarithm(dimension))
+        """Theorem 2: b = sqrt(v / ln(4 m T / delta)); without the logarithm in practice."""
+        logarithm = self._logarithm(dimension) if self.theory else 1.0
+        return math.sqrt(self.model.second_moment / logarithm)
 
     def theory_width(self) -> float:
         """Theorem 2: beta = B (1 + ...) + 4 sqrt(ln(4 m T / delta) v m / lambda)."""
