@@ -139,8 +139,8 @@ def figures() -> None:
     rows = []
     for label, task in (
         ("offsets N(0, 1)", {}),
-        ("perturbation .3", {"offset": 0.0, "perturbation": 0.3}),
-        ("perturbation 1", {"offset": 0.0, "perturbation": 1.0}),
+        ("perturbation .3", {"client_offset": 0.0, "perturbation": 0.3}),
+        ("perturbation 1", {"client_offset": 0.0, "perturbation": 1.0}),
     ):
         cells = [
             spread([_with_absences(kind, 50, seed, task) for seed in range(10)]) for kind in TASKS
@@ -233,7 +233,7 @@ def rounds() -> None:
 
 def privacy() -> None:
     """Utility against epsilon, for each kind of noise and each guarantee."""
-    task = {"offset": 0.0, "perturbation": 0.2}
+    task = {"client_offset": 0.0, "perturbation": 0.2}
     print("\n## DP-Fed-PNE: Garland, T = 1000, five runs, delta = 1e-5, perturbation .2")
     rows = []
     scale = dict(zip(("reward_low", "reward_high"), GarlandTask().extremes, strict=True))

@@ -107,7 +107,7 @@ def received(
     learner: Learner,
     rng: np.random.Generator,
 ) -> Array:
-    raw = bandit.mean[arm] + bandit.noise(arm, count, rng) - settings.offset
+    raw = bandit.mean[arm] + bandit.noise(arm, count, rng) - settings.reward_offset
     if settings.epsilon is None:
         return raw
     clipped = np.clip(raw, -settings.clip, settings.clip)
@@ -177,8 +177,8 @@ def section_theory(bench: Bench) -> None:
     """The same with the theorems' constants."""
     plays = bench.plays(20_000)
     make = lambda n: synthetic(n)  # noqa: E731
-    bench.table("theory", make, PRIVATE, plays, epsilon=1.0, preset="theory")
-    bench.table("theory, little privacy", make, PRIVATE, plays, epsilon=10.0, preset="theory")
+    bench.table("theory", make, PRIVATE, plays, epsilon=1.0, constants="theory")
+    bench.table("theory, little privacy", make, PRIVATE, plays, epsilon=10.0, constants="theory")
 
 
 def section_epsilon(bench: Bench) -> None:

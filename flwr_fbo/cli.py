@@ -50,6 +50,9 @@ def run(
     epsilon: Annotated[
         float | None, typer.Option(help="Privacy budget of the whole run; without it, none.")
     ] = None,
+    budget: Annotated[
+        int | None, typer.Option(help="Evaluations, for strategies that count them so.")
+    ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other setting, as key=value; may be repeated."),
@@ -73,6 +76,8 @@ def run(
     given |= {"rounds": rounds, "seed": seed}
     if epsilon is not None:
         given["epsilon"] = epsilon
+    if budget is not None:
+        given["budget"] = budget
     with _user_errors(), _stdout_kept(as_json) as stdout:
         from flwr_fbo.simulation import simulate_run
 
@@ -261,7 +266,7 @@ def _user_errors() -> Iterator[None]:
         yield
     except (typer.Exit, typer.Abort):
         raise
-    except ValueError as error:
+    except (ValueError, ImportError) as error:
         typer.echo(f"flwr-fbo: {error}", err=True)
         raise typer.Exit(USAGE) from error
     except KeyboardInterrupt as error:

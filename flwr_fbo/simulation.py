@@ -67,7 +67,9 @@ def _one(
     started = time.perf_counter()
     run(spec, directory, engine, callbacks)
     seconds = time.perf_counter() - started
-    found = outcome(read_evaluations(directory.agents, agents), spec.run.rounds)
+    histories = read_evaluations(directory.agents, agents)
+    closed = spec.strategy.server.round
+    found = outcome(histories, max(0, closed - 1))
     reports = spec.strategy.reports
     expected = spec.strategy.evaluations_per_agent()
     whole = expected is None or all(a["evaluations"] == expected for a in found.agents)
@@ -85,10 +87,11 @@ def _one(
         "regret": found.regret,
         **_privacy(spec.strategy),
         "failures": found.failed_evaluations + lost,
-        "complete": spec.strategy.server.finished and whole and scored,
+        "complete": spec.strategy.completed and whole and scored,
         "seconds": seconds,
         "run_dir": str(directory.root),
         "agents_best": found.agents,
+        **spec.strategy.findings(histories),
     }
     directory.write_json("result.json", result)
     return result, found

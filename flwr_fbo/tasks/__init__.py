@@ -23,6 +23,7 @@ BUILT_IN: dict[str, str] = {
     "light": "flwr_fbo.tasks.bandits:LightTask",
     "stocks": "flwr_fbo.tasks.bandits:StocksTask",
     "synthetic": "flwr_fbo.tasks.synthetic:SyntheticTask",
+    "ldp-synthetic": "flwr_fbo.tasks.ldp_synthetic:LDPSyntheticTask",
 }
 
 

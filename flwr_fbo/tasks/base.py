@@ -11,7 +11,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from flwr_fbo.core.settings import Settings
 from flwr_fbo.core.space import Space, Value
 
 Params = Mapping[str, Value]
+#: What is sought: each agent's own optimum, or one for all agents.
+Seeks = Literal["own", "global"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +62,8 @@ class Task(ABC):
     parties: int | None = None
     #: How many agents a simulation has where nothing is said; None means as many as parties.
     default_agents: ClassVar[int | None] = None
+    #: Whether each agent seeks its own optimum, or all seek one.
+    seeks: ClassVar[Seeks] = "own"
     #: What may be set with ``--set`` or run-config; an instance is given to ``__init__``.
     settings_class: ClassVar[type[Settings]] = Settings
     #: Strategy settings that the papers used on this task, applied by ``preset = "paper"``.

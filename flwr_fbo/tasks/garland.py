@@ -29,7 +29,7 @@ import numpy as np
 
 from flwr_fbo.core.settings import Settings, at_least, setting
 from flwr_fbo.core.space import Array, Float, Space
-from flwr_fbo.tasks.base import Params, Partition, Task
+from flwr_fbo.tasks.base import Params, Partition, Seeks, Task
 
 _WAVES = 3  # of the perturbation over the domain
 
@@ -38,17 +38,18 @@ _WAVES = 3  # of the perturbation over the domain
 class RoughSettings(Settings):
     """How the agents' objectives differ, and how noisy they are."""
 
-    offset: float = setting(1.0, "deviation of each agent's constant offset", at_least(0))
+    client_offset: float = setting(1.0, "deviation of each agent's constant offset", at_least(0))
     perturbation: float = setting(
         0.0, "amplitude of a perturbation that varies over the domain", at_least(0)
     )
-    noise: float = setting(0.1, "rewards carry noise uniform in [-noise, noise]", at_least(0))
+    reward_noise: float = setting(0.1, "rewards carry noise uniform in +- this", at_least(0))
 
 
 class RoughTask(Task):
     """A function on [0, 1] with many local optima, perturbed differently for every agent."""
 
     metric = "reward"
+    seeks: ClassVar[Seeks] = "global"
     settings_class: ClassVar[type[Settings]] = RoughSettings
     settings: RoughSettings
     #: Least and largest value of the function.
@@ -58,9 +59,9 @@ class RoughTask(Task):
         super().__init__(settings)
         self._offset = self._phase = 0.0
         self._amplitude = 0.0
-        if self.settings.offset == 0:  # otherwise no range holds every score
+        if self.settings.client_offset == 0:  # otherwise no range holds every score
             low, high = self.extremes
-            margin = self.settings.noise + self.settings.perturbation
+            margin = self.settings.reward_noise + self.settings.perturbation
             self.score_range = (low - margin, high + margin)
 
     @abstractmethod
@@ -74,7 +75,7 @@ class RoughTask(Task):
 
     def prepare(self, partition: Partition) -> None:
         """Draw this agent's offset, and take its place among the waves."""
-        self._offset = self.settings.offset * float(partition.rng(0).standard_normal())
+        self._offset = self.settings.client_offset * float(partition.rng(0).standard_normal())
         start = partition.shared_rng(0).uniform()
         self._phase = start + partition.index / partition.count
         self._amplitude = self.settings.perturbation if partition.count > 1 else 0.0
@@ -86,7 +87,7 @@ class RoughTask(Task):
     def scores(self, x: Array, rng: np.random.Generator) -> Array:
         """Noisy rewards at every x: (n,)."""
         wave = self._amplitude * np.sin(2 * math.pi * (_WAVES * x + self._phase))
-        noise = rng.uniform(-self.settings.noise, self.settings.noise, len(x))
+        noise = rng.uniform(-self.settings.reward_noise, self.settings.reward_noise, len(x))
         return np.asarray(self.function(x) + self._offset + wave + noise)
 
     def expected(self, params: Params) -> float:

@@ -51,7 +51,7 @@ def prepared(name: str, index: int, seed: int = 0) -> DataTask:
     return task
 
 
-def points(task: DataTask, count: int = 4) -> list[dict[str, object]]:
+def points(task: DataTask, count: int = 8) -> list[dict[str, object]]:
     units = task.space.sample(count, np.random.default_rng(7))
     return [task.space.from_unit(u) for u in units]
 

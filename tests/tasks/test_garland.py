@@ -58,14 +58,14 @@ def test_an_agents_reward_is_the_function_an_offset_and_noise(task: type) -> Non
     assert np.ptp(rest) <= 0.2
     # Uniform noise of deviation .0577: the mean of 2000 is off by .0013, five of them .0065.
     assert rest.std() == pytest.approx(0.1 / np.sqrt(3), rel=0.05)
-    quiet = made(task, index=2, noise=0.0)
+    quiet = made(task, index=2, reward_noise=0.0)
     offset = quiet.evaluate({"x": 0.1}, rng=rng) - quiet.expected({"x": 0.1})
     assert rest.mean() == pytest.approx(offset, abs=0.0065)
 
 
 def test_offsets_are_standard_normal_and_differ_by_agent_and_seed() -> None:
     def offset(index: int, seed: int) -> float:
-        mine = made(GarlandTask, index, 2000, seed, noise=0.0)
+        mine = made(GarlandTask, index, 2000, seed, reward_noise=0.0)
         return mine.evaluate({"x": 0.0}, rng=np.random.default_rng(0))
 
     offsets = np.array([offset(n, 0) for n in range(2000)])
@@ -80,7 +80,7 @@ def test_offsets_are_standard_normal_and_differ_by_agent_and_seed() -> None:
 def test_perturbations_vary_over_the_domain_and_cancel_over_agents(count: int) -> None:
     rng = np.random.default_rng(0)
     agents = [
-        made(DoubleSineTask, n, count, offset=0.0, noise=0.0, perturbation=0.3)
+        made(DoubleSineTask, n, count, client_offset=0.0, reward_noise=0.0, perturbation=0.3)
         for n in range(count)
     ]
     points = rng.random(50)
@@ -94,7 +94,7 @@ def test_perturbations_vary_over_the_domain_and_cancel_over_agents(count: int) -
 
 def test_the_range_is_stated_where_there_is_one() -> None:
     assert GarlandTask().score_range is None
-    bounded = GarlandTask(RoughSettings(offset=0.0, perturbation=0.05))
+    bounded = GarlandTask(RoughSettings(client_offset=0.0, perturbation=0.05))
     assert bounded.score_range == pytest.approx((-0.15, 1.1477723))
 
 
@@ -102,4 +102,4 @@ def test_names_and_bad_settings() -> None:
     assert find("garland") is GarlandTask
     assert find("doublesine") is DoubleSineTask
     with pytest.raises(SettingsError, match="`noise` must be >= 0, but got -1"):
-        RoughSettings(noise=-1.0)
+        RoughSettings(reward_noise=-1.0)

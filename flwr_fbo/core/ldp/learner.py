@@ -124,7 +124,7 @@ class UpperConfidence(Learner):
     @property
     def theory(self) -> bool:
         """Whether the constants are the theorems'."""
-        return self.settings.preset == "theory"
+        return self.settings.constants == "theory"
 
     @property
     def norm(self) -> float:

@@ -101,7 +101,7 @@ def epoch_length(settings: LDPSettings) -> int:
     """k, or an error if the budget does not hold one epoch."""
     T = settings.budget
     theory = math.ceil(24.0 * math.log(4.0 * math.e * T / settings.failure))
-    k = settings.epoch or (theory if settings.preset == "theory" else PRACTICAL_EPOCH)
+    k = settings.epoch or (theory if settings.constants == "theory" else PRACTICAL_EPOCH)
     if k < 2:
         raise SettingsError(f"`epoch` must be >= 2 for MoMA, but got {k}")
     if k > T:

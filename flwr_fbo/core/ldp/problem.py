@@ -53,4 +53,4 @@ def range_presets(low: float, high: float) -> Mapping[str, Any]:
     if not low < high:
         raise SettingsError(f"`low < high` must hold for a range of scores, got ({low}, {high})")
     half = 0.5 * (high - low)
-    return {"bound": 0.5 * half, "noise-bound": 0.5 * half, "offset": 0.5 * (low + high)}
+    return {"bound": 0.5 * half, "noise-bound": 0.5 * half, "reward-offset": 0.5 * (low + high)}

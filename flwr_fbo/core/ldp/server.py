@@ -82,7 +82,7 @@ class RewardServer:
         values: dict[str, Scalar] = {
             "bound": s.bound,
             "noise-bound": s.noise_bound,
-            "offset": s.offset,
+            "offset": s.reward_offset,
         }
         if s.epsilon is None:
             return Setup(KIND, self.space, values)

@@ -25,7 +25,7 @@ class LDPSettings(Settings):
     )
     bound: float = setting(1.0, "bound on the mean reward (the paper's B)", above(0))
     noise_bound: float = setting(1.0, "bound on the noise of a reward (R)", above(0))
-    offset: float = setting(0.0, "subtracted from every reward before it is clipped")
+    reward_offset: float = setting(0.0, "subtracted from every reward before it is clipped")
     norm: float | None = setting(
         None, "bound on the RKHS norm in confidence widths; unset: `bound`", above(0)
     )
@@ -39,7 +39,7 @@ class LDPSettings(Settings):
         "matern52", "covariance of the mean reward, unless the task brings its own"
     )
     lengthscale: float = setting(0.2, "length scale of the kernel in the unit cube", above(0))
-    preset: Literal["practical", "theory"] = setting(
+    constants: Literal["practical", "theory"] = setting(
         "practical", "constants as the theorems state them, or such as work in practice"
     )
     exploration: float | None = setting(

@@ -46,7 +46,7 @@ def ata_level(learner, v, budget):
 @pytest.mark.parametrize("kernel", ["se", "matern52"])
 @pytest.mark.parametrize("preset", ["theory", "practical"])
 def test_ata_is_its_pseudo_code_though_it_forgets_most_rewards(kernel, preset):
-    settings = LDPSettings(budget=600, second_moment=9.0, noise_variance=8.0, preset=preset)
+    settings = LDPSettings(budget=600, second_moment=9.0, noise_variance=8.0, constants=preset)
     learner = ATA(arms(kernel), settings)
     keys, rewards = history(learner, 400, dof=1.1)
     roots = learner.posterior.root[:, keys]
@@ -63,7 +63,7 @@ def test_ata_with_new_features_at_each_step_is_its_pseudo_code(preset):
         budget=300,
         second_moment=9.0,
         noise_variance=8.0,
-        preset=preset,
+        constants=preset,
         embedding="nystrom",
         accuracy=0.9,
     )
@@ -78,7 +78,7 @@ def test_ata_with_new_features_at_each_step_is_its_pseudo_code(preset):
 @pytest.mark.parametrize("preset", ["theory", "practical"])
 def test_ata_on_a_continuum_is_its_pseudo_code(preset):
     domain = Continuum(Space({"x": Float(0, 1)}), kernel_named("se", 0.2), 40)
-    settings = LDPSettings(budget=200, second_moment=9.0, noise_variance=8.0, preset=preset)
+    settings = LDPSettings(budget=200, second_moment=9.0, noise_variance=8.0, constants=preset)
     learner = ATA(domain, settings)
     keys, rewards = history(learner, 60)
     columns = domain.project(learner.posterior.root, keys)
@@ -101,7 +101,7 @@ def test_any_square_root_of_v_does():
 def test_rewards_that_are_kept_do_not_grow_with_the_number_of_plays(preset, each):
     # Markov: v / b^2 = ln(4 m T / delta) = 16.1 kept in expectation for each of 25 arms, or 1.
     # The rewards' second moment is 4 * 2.2 / 0.2 = 44, most of it in its extremes.
-    settings = LDPSettings(budget=4000, second_moment=44.0, noise_variance=43.0, preset=preset)
+    settings = LDPSettings(budget=4000, second_moment=44.0, noise_variance=43.0, constants=preset)
     assert math.log(4 * 25 * 4000 / 0.1) == pytest.approx(each if each > 1 else 15.2, abs=1.0)
     for plays in (500, 4000):
         learner = ATA(arms(), settings)
@@ -170,7 +170,7 @@ def test_the_median_of_means_ignores_a_minority_of_absurd_estimates():
 def test_theory_constants_are_the_theorems():
     # T = 1000, delta = 0.1: k = ceil(24 ln(4 e 10^4)) = 279, three epochs.
     settings = LDPSettings(
-        budget=1000, epsilon=0.5, preset="theory", bound=2.0, noise_bound=1.0, norm=3.0
+        budget=1000, epsilon=0.5, constants="theory", bound=2.0, noise_bound=1.0, norm=3.0
     )
     scale = 2 * 3.0 / 0.5
     v, c = 4 + 1 + 2 * scale**2, 1 + 2 * scale**2  # 8 (B+R)^2 / eps^2 is the last term
@@ -192,7 +192,7 @@ def test_theory_constants_are_the_theorems():
 
 
 def test_the_nystrom_constants_are_the_theorems():
-    settings = LDPSettings(budget=1000, preset="theory", embedding="nystrom", accuracy=0.5)
+    settings = LDPSettings(budget=1000, constants="theory", embedding="nystrom", accuracy=0.5)
     learner = ATA(arms(), settings)
     assert learner.oversampling == pytest.approx(6 * 3 * math.log(4 * 1000 / 0.1) / 0.25)
     assert learner.bias_width == pytest.approx(1 + math.sqrt(2))
@@ -215,7 +215,7 @@ def test_moma_says_what_budget_or_epoch_it_needs():
     with pytest.raises(SettingsError, match=r"`budget` must be >= 5.*budget=4, epoch=5"):
         MoMA(arms(), LDPSettings(budget=4))
     with pytest.raises(SettingsError, match=r"`budget` must be >= 224.*budget=100, epoch=224"):
-        MoMA(arms(), LDPSettings(budget=100, preset="theory"))
+        MoMA(arms(), LDPSettings(budget=100, constants="theory"))
     with pytest.raises(SettingsError, match="`epoch` must be >= 2 for MoMA, but got 1"):
         MoMA(arms(), LDPSettings(epoch=1))
 

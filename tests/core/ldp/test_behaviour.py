@@ -68,7 +68,7 @@ def test_confidence_bounds_hold_under_theory_constants(name):
         settings = LDPSettings(
             budget=600,
             epsilon=1.0,
-            preset="theory",
+            constants="theory",
             bound=float(np.abs(means).max()),
             norm=norm,
             epoch=20 if name == "ldp-moma" else None,

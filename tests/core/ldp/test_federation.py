@@ -165,7 +165,7 @@ def test_a_failed_evaluation_looks_like_the_worst_reward():
 
 
 def test_without_privacy_the_reward_is_sent_as_it_is():
-    setup = server_of("tgp", epsilon=None, offset=0.25).setup()
+    setup = server_of("tgp", epsilon=None, reward_offset=0.25).setup()
     party = Party(setup)
     assert party.agent.answer(request(0, 0.5)).arrays["reward"] == 0.25
     failing = Party(setup, lambda params, rng: math.nan)
@@ -389,7 +389,7 @@ def test_a_problem_and_a_range_become_settings():
     assert (given.bound, given.noise_bound) == (problem.bound, 1.0)
     assert given.second_moment == problem.second_moment
     unit = LDPSettings.from_mapping({}, range_presets(0.0, 1.0))
-    assert (unit.clip, unit.offset) == (0.5, 0.5)
+    assert (unit.clip, unit.reward_offset) == (0.5, 0.5)
     with pytest.raises(SettingsError, match="`low < high` must hold"):
         range_presets(1.0, 1.0)
 
