@@ -20,8 +20,8 @@ class ThompsonClient(FBOClient):
     ) -> Agent:
         """See :class:`FBOClient`."""
         agent = ThompsonAgent(setup, evaluator, records, seed)
-        settings = ThompsonSettings.from_mapping(setup.values)
-        if settings.local_epsilon is None:
+        if "local-epsilon" not in setup.values:
             return agent
+        settings = ThompsonSettings.from_mapping(setup.values)
         owner = f"agent {self._partition.index}"
         return LocallyPrivateAgent(agent, settings, records, self.privacy_ledger, owner)
