@@ -2,7 +2,9 @@
 
 The search is the papers' (DP-FTS-DE App. B.2.6): many points, then gradient ascent from the
 best twenty. Here the points are quasi-random and the ascents climb together. Finite spaces are
-searched exactly; integers and categories are never relaxed, but moved by exchanges.
+searched exactly. Categories and integers with few values are never relaxed, but moved by
+exchanges. Integers with many values climb like reals, settle on a value, and are then exchanged
+too; what is compared in the end is the function at points of the space, never between them.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import numpy as np
 from flwr_fbo.core.ascent import maximise
 from flwr_fbo.core.gp import Path
 from flwr_fbo.core.regions import Regions
-from flwr_fbo.core.space import Array, Categorical, Float, Int, Space
+from flwr_fbo.core.space import Array, Categorical, Float, Int, Parameter, Space
 
 CANDIDATES = 1000
 STARTS = 20
@@ -22,8 +24,8 @@ STARTS = 20
 ENUMERABLE = 20_000
 #: An exchange tries all values of a parameter that has at most so many.
 EXCHANGES = 32
-#: Most rounds of exchanges; usually three or four find nothing better any more.
-EXCHANGE_ROUNDS = 12
+#: Most rounds of exchanges; usually two or three find nothing better any more.
+EXCHANGE_ROUNDS = 5
 #: Relative error of a scan; what lies within it of the best is looked at exactly.
 SCAN_ERROR = 1e-3
 
@@ -93,26 +95,46 @@ def _exact(path: Path, space: Space, points: Array, regions: Regions | None) -> 
 def _refine(
     path: Path, space: Space, starts: Array, regions: Regions | None
 ) -> tuple[Array, Array]:
-    """Climb from the starts (S, D) along the real parameters, each within its sub-region."""
-    real = np.array([isinstance(p, Float) for p in space.parameters.values()])
-    embedded = _embedded_columns(space)[real]
+    """Climb from the starts (S, D), each within its sub-region, to points of the space."""
+    climbs = np.array([_climbs(p) for p in space.parameters.values()])
+    embedded = _embedded_columns(space)[climbs]
     place = _located(regions, starts)
     low = np.zeros_like(starts) if regions is None else regions.low[place]
     high = np.ones_like(starts) if regions is None else regions.high[place]
-    if not real.any():
+    if not climbs.any():
         return starts, path.value(space.embed(starts), place)
 
     def objective(x: Array, rows: np.ndarray) -> tuple[Array, Array]:
         units = starts[rows].copy()
-        units[:, real] = x
+        units[:, climbs] = x
         where = None if place is None else place[rows]
         value, gradient = path.value_and_gradient(space.embed(units), where)
         return value, gradient[:, embedded]
 
-    x, value = maximise(objective, starts[:, real], low[:, real], high[:, real])
+    x, value = maximise(objective, starts[:, climbs], low[:, climbs], high[:, climbs])
     units = starts.copy()
-    units[:, real] = x
-    return _inside(units, regions, place), value
+    units[:, climbs] = x
+    units = _inside(units, regions, place)
+    if not any(isinstance(p, Int) and _climbs(p) for p in space.parameters.values()):
+        return units, value
+    return _settled(path, space, starts, units, regions)
+
+
+def _climbs(parameter: Parameter) -> bool:
+    return isinstance(parameter, Float) or (
+        isinstance(parameter, Int) and parameter.size > EXCHANGES
+    )
+
+
+def _settled(
+    path: Path, space: Space, starts: Array, units: Array, regions: Regions | None
+) -> tuple[Array, Array]:
+    """Each point that was reached moved to its integers, or its start if that is better."""
+    settled = space.snap(units)
+    before = path.value(space.embed(starts), _located(regions, starts))
+    value = path.value(space.embed(settled), _located(regions, settled))
+    worse = value < before
+    return np.where(worse[:, None], starts, settled), np.maximum(value, before)
 
 
 def _inside(units: Array, regions: Regions | None, place: np.ndarray | None) -> Array:

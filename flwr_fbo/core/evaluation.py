@@ -130,8 +130,9 @@ class Evaluator:
             score = self._function(params, rng)
         except Exception as error:
             return None, f"{type(error).__name__}: {error}"
-        if isinstance(score, bool) or not isinstance(score, (int, float, np.integer, np.floating)):
+        plain: Any = score.item() if isinstance(score, np.generic) else score
+        if isinstance(plain, bool) or not isinstance(plain, (int, float)):
             return None, f"the score must be a number, but got {score!r}"
-        if not abs(score) <= sys.float_info.max:
+        if not abs(plain) <= sys.float_info.max:
             return None, f"the score must be finite, but got {score!r}"
-        return float(score), ""
+        return float(plain), ""

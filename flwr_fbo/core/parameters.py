@@ -66,6 +66,8 @@ class Float:
 
     def from_unit(self, unit: float) -> float:
         """The value at a coordinate; the ends are met exactly."""
+        if unit <= 0 or unit >= 1:  # exp(log(low)) need not be low
+            return self.low if unit <= 0 else self.high
         if self.log:
             value = math.exp(math.log(self.low) * (1 - unit) + math.log(self.high) * unit)
         else:

@@ -1,0 +1,196 @@
+"""Random features against the exact kernel, and the posterior of their weights."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flwr_fbo.core.features import RandomFeatures, WeightPosterior
+from flwr_fbo.core.kernels import SquaredExponential, kernel_named
+
+
+def drawn(count=60, dimension=2, name="se", lengthscale=0.3, seed=0):
+    kernel = kernel_named(name, lengthscale)
+    return RandomFeatures.draw(kernel, count, dimension, np.random.default_rng(seed))
+
+
+# ------------------------------------------------------------------ the map
+
+
+@pytest.mark.parametrize("name", ["se", "matern32", "matern52"])
+@pytest.mark.parametrize("count", [100, 400, 1600])
+def test_features_approximate_the_kernel_as_theory_says(name, count):
+    # 2 cos(sx + b) cos(sx' + b) has mean k and a variance of at most 1 (Rahimi and Recht), so a
+    # mean of M of them is off by M^-1/2 (one standard deviation); the division by the norms adds
+    # as much again at most. Over the 780 pairs the largest of such errors is about
+    # sqrt(2 log 780) = 3.7 deviations, so all lie within 5 M^-1/2, and the root mean square
+    # within 1.5 M^-1/2.
+    x = np.random.default_rng(1).random((40, 2))
+    features = drawn(count, name=name, seed=2)
+    error = features(x) @ features(x).T - kernel_named(name, 0.3)(x, x)
+    assert np.abs(error).max() < 5 * count**-0.5
+    assert np.sqrt(np.mean(error**2)) < 1.5 * count**-0.5
+
+
+@given(st.integers(2, 80), st.integers(1, 4), st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_every_point_has_norm_one(count, dimension, seed):
+    rng = np.random.default_rng(seed)
+    features = RandomFeatures.draw(SquaredExponential(0.1), count, dimension, rng)
+    rows = features(rng.random((5, dimension)))
+    np.testing.assert_allclose(np.linalg.norm(rows, axis=1), 1.0, rtol=1e-12)
+    assert features.count == count
+
+
+def test_the_map_is_the_papers():
+    # FTS App. A: sqrt(2 / M) cos(s'x + b), then normalised
+    features, x = drawn(7), np.array([[0.2, 0.9]])
+    wave = [
+        math.sqrt(2 / 7) * math.cos(float(s @ x[0]) + b)
+        for s, b in zip(features.frequencies, features.phases, strict=True)
+    ]
+    np.testing.assert_allclose(features(x)[0], np.array(wave) / np.linalg.norm(wave), rtol=1e-13)
+    assert np.all((features.phases >= 0) & (features.phases < 2 * np.pi))
+
+
+@given(st.integers(3, 60), st.integers(1, 3), st.booleans(), st.integers(0, 2**32 - 1))
+@settings(max_examples=50, deadline=None)
+def test_gradients_are_those_of_the_values(count, dimension, one_a_row, seed):
+    rng = np.random.default_rng(seed)
+    features = RandomFeatures.draw(SquaredExponential(0.4), count, dimension, rng)
+    x = rng.random((4, dimension))
+    weights = rng.standard_normal((4, count) if one_a_row else count)
+    value, gradient = features.value_and_gradient(x, weights)
+    np.testing.assert_allclose(value, (features(x) * weights).sum(axis=1), atol=1e-10)
+    # central differences, O(h^2): compare where the norm of the waves is not tiny
+    step = 1e-6
+    for d in range(dimension):
+        shift = step * np.eye(dimension)[d]
+        upper = features.value_and_gradient(x + shift, weights)[0]
+        lower = features.value_and_gradient(x - shift, weights)[0]
+        slope = (upper - lower) / (2 * step)
+        scale = np.abs(weights).max() * np.abs(features.frequencies).max() ** 3 + 1
+        np.testing.assert_allclose(gradient[:, d], slope, rtol=1e-4, atol=1e-7 * scale)
+
+
+@pytest.mark.parametrize("lengthscale", [0.03, 0.3])
+def test_a_scan_in_single_precision_is_close(lengthscale):
+    # s'x reaches some 4 / l + 2 pi: a relative 2^-24 of that is the error of an angle. Errors
+    # of M features average out to that times |w| / norm ~ |w| / sqrt(M / 2).
+    rng = np.random.default_rng(3)
+    features, x = drawn(256, lengthscale=lengthscale), rng.random((300, 2))
+    for weights in (rng.standard_normal(256), rng.standard_normal((300, 256))):
+        exact = features.value_and_gradient(x, weights)[0]
+        error = np.abs(features.scan(x, weights) - exact).max()
+        assert error < 4 * 2**-24 * (2 * 4 / lengthscale + 2 * np.pi)
+
+
+def test_shapes_are_checked():
+    with pytest.raises(ValueError, match=r"\(M, E\) and `phases` \(M,\), but got \(3, 2\)"):
+        RandomFeatures(np.zeros((3, 2)), np.zeros(2))
+
+
+# ------------------------------------------------------------------ the posterior of omega
+
+
+def problem(count=12, features=20, noise=0.05, seed=4):
+    rng = np.random.default_rng(seed)
+    phi = drawn(features, seed=seed)
+    x = rng.random((count, 2))
+    return phi(x), rng.standard_normal(count), noise
+
+
+@pytest.mark.parametrize("count", [1, 5, 20, 60])
+def test_the_mean_is_equation_3_in_both_forms(count):
+    design, scores, noise = problem(count)
+    sigma = design.T @ design + noise * np.eye(20)
+    expected = np.linalg.solve(sigma, design.T @ scores)
+    for form in ("gram", "design", None):
+        mean = WeightPosterior(design, scores, noise, form).mean()
+        np.testing.assert_allclose(mean, expected, rtol=1e-9, atol=1e-11)
+
+
+def test_the_two_covariances_are_one_matrix():
+    # lambda Sigma^-1 (design) is what Matheron's rule gives (gram): I - Phi'(Phi Phi' + l)^-1 Phi
+    design, _, noise = problem()
+    sigma = design.T @ design + noise * np.eye(20)
+    gram = design @ design.T + noise * np.eye(12)
+    np.testing.assert_allclose(
+        noise * np.linalg.inv(sigma),
+        np.eye(20) - design.T @ np.linalg.solve(gram, design),
+        atol=1e-12,
+    )
+
+
+class FixedNormals:
+    """A generator whose normals are given, to see a sample as the linear map that it is."""
+
+    def __init__(self, *draws):
+        self.draws = list(draws)
+
+    def standard_normal(self, size):
+        draw = self.draws.pop(0)
+        assert len(draw) == size
+        return draw
+
+
+def test_samples_are_linear_maps_with_exactly_the_covariance():
+    design, scores, noise = problem()
+    t, m = design.shape
+    sigma_inverse = np.linalg.inv(design.T @ design + noise * np.eye(m))
+
+    posterior = WeightPosterior(design, scores, noise, "design")
+    columns = [posterior.sample(FixedNormals(e)) - posterior.mean() for e in np.eye(m)]
+    root = np.array(columns).T
+    np.testing.assert_allclose(root @ root.T, noise * sigma_inverse, atol=1e-12)
+
+    posterior = WeightPosterior(design, scores, noise, "gram")
+    units = np.eye(m + t)
+    columns = [posterior.sample(FixedNormals(e[:m], e[m:])) - posterior.mean() for e in units]
+    root = np.array(columns).T  # (m, m + t)
+    np.testing.assert_allclose(root @ root.T, noise * sigma_inverse, atol=1e-12)
+
+
+@pytest.mark.parametrize("form", ["gram", "design"])
+def test_samples_have_the_posteriors_mean_and_covariance(form):
+    design, scores, noise = problem()
+    posterior = WeightPosterior(design, scores, noise, form)
+    rng, count = np.random.default_rng(6), 4000
+    draws = np.array([posterior.sample(rng) for _ in range(count)])
+    covariance = noise * np.linalg.inv(design.T @ design + noise * np.eye(20))
+    deviation = np.sqrt(np.diag(covariance))
+    # 20 means: within 4 standard errors each (chance 1e-3 together). 210 covariances: the
+    # standard error of entry ij is at most sqrt(2 / n) s_i s_j; 5 of them (chance 1e-4).
+    assert np.all(np.abs(draws.mean(axis=0) - posterior.mean()) < 4 * deviation / count**0.5)
+    error = np.cov(draws.T) - covariance
+    assert np.all(np.abs(error) < 5 * math.sqrt(2 / count) * np.outer(deviation, deviation))
+
+
+def test_without_observations_it_is_the_prior():
+    posterior = WeightPosterior(np.zeros((0, 3)), np.zeros(0), 0.1)
+    assert posterior.mean().tolist() == [0, 0, 0]
+    draws = np.array([posterior.sample(np.random.default_rng(s)) for s in range(2000)])
+    np.testing.assert_allclose(np.cov(draws.T), np.eye(3), atol=5 * math.sqrt(2 / 2000))
+
+
+def test_the_smaller_matrix_is_chosen():
+    assert WeightPosterior(*problem(19)).form == "gram"
+    assert WeightPosterior(*problem(20)).form == "design"
+
+
+def test_many_repeated_points_with_tiny_noise_are_no_obstacle():
+    design = np.repeat(drawn(20)(np.random.default_rng(0).random((1, 2))), 15, axis=0)
+    scores = np.ones(15)
+    for form in ("gram", "design"):
+        posterior = WeightPosterior(design, scores, 1e-14, form)
+        assert posterior.mean() @ design[0] == pytest.approx(1.0, abs=1e-4)
+        assert np.isfinite(posterior.sample(np.random.default_rng(0))).all()
+
+
+def test_noise_must_be_positive():
+    with pytest.raises(ValueError, match=r"`noise` must be > 0, but got 0\.0"):
+        WeightPosterior(np.zeros((1, 2)), np.zeros(1), 0.0)
