@@ -33,7 +33,8 @@ class RewardAgent:
 
     The owner's own bounds hold whatever a server asks, and its ``epsilon-limit`` can only lower
     them: ``limit`` on the epsilon of these records (basic composition), and ``budget``, the
-    owner's books over all the runs it takes part in.
+    owner's books over all the runs it takes part in. With either, a setup without privacy is
+    refused; so it is by an agent that has given private answers before.
     """
 
     def __init__(
@@ -62,6 +63,12 @@ class RewardAgent:
         self._evaluator, self._records = evaluator, records
         self._answers = {int(r["round"]): float(r["reward"]) for r in records.read(ANSWER)}
         self._charges = [float(r["epsilon"]) for r in records.read(ANSWER)]
+        bounded = limit is not None or budget is not None or self._charges
+        if self._curator is None and bounded:
+            raise checks.PrivacyError(
+                "an agent whose answers are bounded by a budget, or were private before, gives "
+                "none without privacy, but the setup has no `epsilon`"
+            )
 
     @property
     def private(self) -> bool:

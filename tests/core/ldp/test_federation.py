@@ -19,6 +19,7 @@ from flwr_fbo.core.ldp.server import PATIENCE
 from flwr_fbo.core.protocol import Reply, Request, Setup, checked
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
+from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.privacy.local import LocalBudget
 from flwr_fbo.tasks.base import Partition
@@ -170,6 +171,24 @@ def test_without_privacy_the_reward_is_sent_as_it_is():
     assert party.agent.answer(request(0, 0.5)).arrays["reward"] == 0.25
     failing = Party(setup, lambda params, rng: math.nan)
     assert failing.agent.answer(request()).arrays["reward"] == -2.0
+
+
+def test_no_server_can_talk_an_agent_out_of_its_privacy(tmp_path):
+    plain = server_of("tgp", epsilon=None).setup()
+    with pytest.raises(PrivacyError, match="the setup has no `epsilon`"):
+        Party(plain, limit=3.0)
+    with (
+        LocalBudget.open(tmp_path / "books", "me", 2.0) as books,
+        pytest.raises(PrivacyError, match="the setup has no `epsilon`"),
+    ):
+        Party(plain, budget=books)
+    party = Party(server_of().setup())
+    party.agent.answer(request())
+    party._setup = plain
+    with pytest.raises(PrivacyError, match="were private before"):
+        party.restart()
+    greedy = Party(server_of(epsilon=50.0).setup(), limit=3.0)
+    assert greedy.agent.answer(request()).declined == "budget"
 
 
 def test_an_agent_refuses_what_it_does_not_know():
