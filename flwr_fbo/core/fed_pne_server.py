@@ -39,6 +39,8 @@ from flwr_fbo.core.space import Array, Space
 KIND = "fed-pne"
 #: Words with which an agent declines that mean more than "not this time".
 UNFINISHED, BUDGET = "unfinished", "budget"
+#: Why a run may end early, besides too many agents without budget: nobody answers any more.
+STALLED = "stalled"
 
 
 class FedPNEServer:
@@ -71,6 +73,8 @@ class FedPNEServer:
         self.stopped = ""
         self._answered: dict[int, Array] = {}
         self._retired: set[int] = set()
+        self._idle = 0  # rounds in a row without a new answer
+        self._opened = 0  # the round in which the open phase was first asked
 
     @property
     def finished(self) -> bool:
@@ -91,12 +95,12 @@ class FedPNEServer:
 
     def close(self, replies: Mapping[int, Reply]) -> None:
         """Take in one round; the phase ends when it has its quorum and nobody is at work."""
-        request = self._request() if replies else None
+        request = self._request() if replies and not self.finished else None
         for agent, reply in replies.items():  # all are checked before any is taken in
             if request is None or not 0 <= agent < self.agents or agent in self._answered:
                 raise ReplyError(f"agent {agent} answers phase {self.phase} without being asked")
             checked(request, reply)
-        at_work = False
+        at_work, known = False, len(self._answered)
         for agent, reply in replies.items():
             if not reply.declined:
                 self._answered[agent] = reply.arrays["means"]
@@ -105,20 +109,28 @@ class FedPNEServer:
                 self._retired.add(agent)
             at_work |= reply.declined == UNFINISHED
         self.round += 1
+        self._idle = 0 if at_work or len(self._answered) > known else self._idle + 1
         if at_work or self.finished:
             return
         if len(self._answered) >= self.quorum:
             self._end_phase()
         elif len(self._retired - set(self._answered)) > self.agents - self.quorum:
             self.stopped = BUDGET
+        elif self._idle >= self.settings.patience:
+            self.stopped = STALLED
 
     def outcomes(self) -> list[tuple[int, Outcome]]:
         """All closed phases of all searches, each with the number of its search."""
         return [(n, outcome) for n, s in enumerate(self.searches) for outcome in s.outcomes]
 
     def guarantees(self) -> Guarantees | None:
-        """What has been released so far reveals at most this; None without noise."""
+        """What any agent has released so far reveals at most this; None without noise.
+
+        A phase counts as released as soon as it was asked: an answer may be lost on its way.
+        """
         pulls = [outcome.pulls for _, outcome in self.outcomes()]
+        if self.round > self._opened:
+            pulls += [phase.pulls for _, phase in self._phases()]
         return guarantees(self.settings, np.concatenate([np.zeros(0, dtype=np.int64), *pulls]))
 
     def state_dict(self) -> dict[str, Any]:
@@ -128,6 +140,8 @@ class FedPNEServer:
             "phase": self.phase,
             "sent": self.sent.copy(),
             "stopped": self.stopped,
+            "idle": self._idle,
+            "opened": self._opened,
             "retired": sorted(self._retired),
             "answered": {str(agent): means for agent, means in self._answered.items()},
             "searches": [search.state_dict() for search in self.searches],
@@ -137,7 +151,7 @@ class FedPNEServer:
         """Continue from a stored state."""
         self.round, self.phase = state["round"], state["phase"]
         self.sent = np.array(state["sent"], dtype=np.int64)
-        self.stopped = state["stopped"]
+        self.stopped, self._idle, self._opened = state["stopped"], state["idle"], state["opened"]
         self._retired = set(state["retired"])
         self._answered = {int(a): np.asarray(means) for a, means in state["answered"].items()}
         for search, stored in zip(self.searches, state["searches"], strict=True):
@@ -182,4 +196,5 @@ class FedPNEServer:
             search.update(means[start:stop], len(replies))
             start = stop
         self._answered = {}
+        self._opened = self.round
         self.phase += 1

@@ -81,6 +81,9 @@ class FedPNESettings(Settings):
         "share of the agents whose answers a phase needs; with fewer it is asked again",
         within(0, 1, open_low=True),
     )
+    patience: int = setting(
+        20, "rounds in a row without a single new answer after which the run ends", at_least(1)
+    )
     pulls_per_message: int | None = setting(
         None, "evaluations an agent makes before it reports that it is still at work", at_least(1)
     )

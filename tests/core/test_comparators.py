@@ -100,6 +100,16 @@ def test_every_comparator_refuses_what_it_did_not_ask_for(name: str) -> None:
         build(name, 0, budget=45)
 
 
+@pytest.mark.parametrize("name", INSTALLED)
+def test_every_comparator_ends_when_nobody_answers(name: str) -> None:
+    server, _ = build(name, 2, budget=45, patience=2)
+    server.close({})
+    assert not server.finished
+    server.close({0: Reply(declined="MemoryError")})
+    assert server.finished
+    assert server.requests([0, 1]) == {}
+
+
 def test_names() -> None:
     with pytest.raises(ValueError, match=r"must be one of hct, .* got 'sgd'"):
         load("sgd")

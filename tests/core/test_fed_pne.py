@@ -288,6 +288,22 @@ def test_agents_that_decline_are_absent() -> None:
     assert sorted(server.requests([0, 1])) == [0, 1]
 
 
+def test_a_run_that_nobody_answers_ends() -> None:
+    server = fed_pne(4, patience=3)
+    agents = [agent_of(server, tent, n) for n in range(4)]
+    one_round(server, agents)
+    server.close({})
+    server.close({0: Reply(declined="MemoryError")})
+    one_round(server, agents, present=[2])  # below the quorum, but an answer
+    for _ in range(3):
+        assert not server.finished
+        server.close({})
+    assert (server.stopped, server.finished) == ("stalled", True)
+    assert result(server)["recommended"] is not None
+    with pytest.raises(ReplyError, match="agent 0 answers phase 1 without being asked"):
+        server.close({0: Reply({"means": np.zeros(8)})})
+
+
 def test_agents_refuse_more_pulls_than_the_budget_and_pulls_of_nothing() -> None:
     server = fed_pne(10, budget=100)
     agent, asked = agent_of(server, tent), server.requests([0])[0]

@@ -300,6 +300,17 @@ def test_server_and_agents_agree_on_what_was_spent() -> None:
     assert result(server)["guarantees"]["one reward"]["epsilon"] == pytest.approx(2.0, rel=1e-6)
 
 
+def test_an_answer_that_is_lost_on_its_way_is_counted() -> None:
+    server = fed_pne(10, epsilon=2.0)
+    agent = agent_of(server, tent)
+    agent.answer(server.requests([0])[0])
+    server.close({})
+    assert server.guarantees() == agent.guarantees()
+    again = fed_pne(10, epsilon=2.0)
+    again.load_state_dict(server.state_dict())
+    assert again.guarantees() == agent.guarantees()
+
+
 def test_utility_returns_as_epsilon_grows() -> None:
     def distance(**values: Any) -> float:
         """Of the recommended point from the optimum, over two runs."""

@@ -33,6 +33,9 @@ class ComparatorSettings(Settings):
     budget: int = setting(1000, "evaluations each agent makes in all (T)", at_least(1))
     reward_low: float = setting(0.0, "score that counts as reward 0")
     reward_high: float = setting(1.0, "score that counts as reward 1")
+    patience: int = setting(
+        20, "rounds in a row without any answer after which the run ends", at_least(1)
+    )
 
     def check(self) -> None:
         """The range must not be empty."""
@@ -87,8 +90,8 @@ class PullServer(ABC, Generic[S]):
 
     @property
     def finished(self) -> bool:
-        """Whether the budget is spent."""
-        return self.used >= self.settings.budget
+        """Whether the budget is spent, or nobody answers any more."""
+        return self.used >= self.settings.budget or self._idle >= self.settings.patience
 
     @property
     def left(self) -> int:
@@ -115,6 +118,7 @@ class PullServer(ABC, Generic[S]):
             checked(self._request(agent), reply)
         means = {n: r.arrays["means"] for n, r in replies.items() if not r.declined}
         self.round += 1
+        self._idle = 0 if means else self._idle + 1
         if not means:
             return
         for agent, sent in means.items():
@@ -131,6 +135,7 @@ class PullServer(ABC, Generic[S]):
         rewards = [r for r, _ in self._answers]
         return {
             "round": self.round,
+            "idle": self._idle,
             "sent": self.sent.copy(),
             "rewards": np.concatenate([np.zeros(0), *rewards]),
             "sizes": np.array([len(r) for r in rewards], dtype=np.int64),
@@ -145,14 +150,15 @@ class PullServer(ABC, Generic[S]):
             answers[: len(state["replies"])], state["replies"], strict=True
         ):
             self._take(rewards, int(replies))
-        self.round = state["round"]
+        self.round, self._idle = state["round"], state["idle"]
         self.sent = np.array(state["sent"], dtype=np.int64)
 
     def _restart(self) -> None:
-        self.used = 0
+        self.used: int = 0
+        self._idle: int = 0
         self._answers: list[tuple[Array, int]] = []
         self.start(np.random.default_rng(self._seed))
-        self._open = self.ask()
+        self._open: Ask = self.ask()
 
     def _take(self, rewards: Array, replies: int) -> None:
         self._answers.append((rewards, replies))

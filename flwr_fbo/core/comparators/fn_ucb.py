@@ -136,15 +136,16 @@ class FNUCBServer:
         self.start, p = network.start, len(network.start)
         self._network, self._features = network, inputs_of(space, self._arms)
         self.rounds: int | None = math.ceil(settings.budget / settings.period)
-        self.round = self.phase = 0
+        self.round = self.phase = self.idle = 0
         self.sent = np.zeros(agents, dtype=np.int64)
         self.gram, self.moment = np.zeros((p, p)), np.zeros(p)
         self.theta, self.inverse, self.alpha = self.start, np.eye(p) / settings.ridge, 0.0
 
     @property
     def finished(self) -> bool:
-        """Whether every period has been played."""
-        return self.phase * self.settings.period >= self.settings.budget
+        """Whether every period has been played, or nobody answers any more."""
+        done = self.phase * self.settings.period >= self.settings.budget
+        return done or self.idle >= self.settings.patience
 
     def setup(self) -> Setup:
         """Arms and initial weights are public, and the same for all."""
@@ -186,6 +187,7 @@ class FNUCBServer:
             checked(request, reply)
         good = {n: r.arrays for n, r in sorted(replies.items()) if not r.declined}
         self.round += 1
+        self.idle = 0 if good else self.idle + 1
         if not good:
             return
         for n, arrays in good.items():
@@ -206,7 +208,7 @@ class FNUCBServer:
         best = int(((1 - self.alpha) * linear + self.alpha * network).argmax())
         return np.asarray(self._arms[best])
 
-    _CHANGING = ("round", "phase", "sent", "gram", "moment", "theta", "inverse", "alpha")
+    _CHANGING = ("round", "phase", "idle", "sent", "gram", "moment", "theta", "inverse", "alpha")
 
     def state_dict(self) -> dict[str, Any]:
         """All that changes."""
