@@ -7,6 +7,7 @@ file                   what it holds
 ``environment.json``   versions of Python and of the packages that matter
 ``ledger.jsonl``       privacy: one line a release, written before the release is drawn
 ``checkpoint.npz``     the server's state after the last closed round
+``releases/``          what was made public: ``round-0000.npz`` and so on, see :class:`Releases`
 ``rounds.csv``         one line a round: replies, failures, epsilon, seconds
 ``result.json``        the outcome, written at the end
 ``agents/``            each agent's own journal; a server in a deployment has none of them
@@ -17,6 +18,7 @@ from __future__ import annotations
 
 import csv
 import importlib.metadata
+import io
 import json
 import os
 import platform
@@ -27,7 +29,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
+from flwr_fbo.strategies.base import Callback, FBOStrategy, Release, RoundReport
 
 PACKAGES = ("flwr-fbo", "flwr", "ray", "numpy", "scipy", "scikit-learn", "dp-accounting")
 _ARRAY = "\u0000array"
@@ -63,6 +65,11 @@ class RunDirectory:
         """The store of the server's state."""
         return Checkpoint(self.root / "checkpoint.npz")
 
+    @property
+    def releases(self) -> Releases:
+        """What was made public."""
+        return Releases(self.root / "releases")
+
     def create(self, config: Mapping[str, Any]) -> RunDirectory:
         """Make the directory of a new run; one that holds a run already is refused."""
         if (self.root / "config.json").exists():
@@ -97,12 +104,8 @@ class Checkpoint:
         """See :class:`flwr_fbo.strategies.base.Store`."""
         arrays: dict[str, np.ndarray] = {}
         text = json.dumps(_without_arrays(state, arrays), allow_nan=False)
-        temporary = self.path.with_suffix(".tmp")
-        with temporary.open("wb") as file:
-            np.savez(file, state=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(self.path)
+        state_bytes = np.frombuffer(text.encode(), dtype=np.uint8)
+        _write_arrays(self.path, {"state": state_bytes, **arrays})
 
     def load(self) -> dict[str, Any] | None:
         """See :class:`flwr_fbo.strategies.base.Store`."""
@@ -117,6 +120,50 @@ class Checkpoint:
             raise RunDirectoryError(f"{self.path} is not a checkpoint: {error}") from None
         assert isinstance(restored, dict)
         return restored
+
+
+class Releases(Callback):
+    """A folder of released vectors, a file each; anyone may have it.
+
+    ``round-0007.npz`` holds ``vector`` (P, M) and ``deviation``, the noise in each coordinate.
+    ``features.npz`` holds what the vectors refer to: frequencies, phases, sub-regions.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def on_start(self, strategy: FBOStrategy) -> None:
+        """What a crash kept from being written, its checkpoint has."""
+        self._store(strategy)
+
+    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+        """See :class:`Callback`."""
+        self._store(strategy)
+
+    def _store(self, strategy: FBOStrategy) -> None:
+        release = strategy.release()
+        if release is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        features = self._folder / "features.npz"
+        if not features.exists():
+            _write_arrays(features, strategy.server.setup().arrays)
+        path = self._folder / f"round-{release.round:04d}.npz"
+        if not path.exists():
+            deviation = np.array(release.deviation)
+            _write_arrays(path, {"vector": release.vector, "deviation": deviation})
+
+    def read(self) -> list[Release]:
+        """All of them, oldest first."""
+        found = []
+        for path in sorted(self._folder.glob("round-*.npz"), key=_round_of):
+            with np.load(path, allow_pickle=False) as arrays:
+                found.append(Release(arrays["vector"], float(arrays["deviation"]), _round_of(path)))
+        return found
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))
 
 
 class RoundTable(Callback):
@@ -158,6 +205,12 @@ def _replace(path: Path, data: bytes) -> None:
         file.flush()
         os.fsync(file.fileno())
     temporary.replace(path)
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    buffer = io.BytesIO()
+    np.savez(buffer, **arrays)  # type: ignore[arg-type]
+    _replace(path, buffer.getvalue())
 
 
 def _without_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
