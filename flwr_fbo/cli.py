@@ -108,6 +108,23 @@ def resume(
 
 
 @app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Directories of runs, to compare if several.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file; report.html in the first run's directory.")
+    ] = None,
+) -> None:
+    """Write what runs did as one HTML file that needs nothing else to be read.
+
+    Example: flwr-fbo report flwr-fbo-runs/* --out compared.html
+    """
+    with _user_errors():
+        from flwr_fbo.report import write_report
+
+        print(write_report(runs, out))
+
+
+@app.command()
 def privacy(
     agents: Annotated[int, typer.Option(help="How many take part.")],
     rounds: Annotated[int, typer.Option(help="Rounds after the initial points.")],

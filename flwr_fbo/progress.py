@@ -52,10 +52,11 @@ def summary(result: Result) -> str:
         spent = f"after {result.evaluations[-1]:g} evaluations each"
         rows.append((f"mean best {result.metric}", f"{result.best[-1]:.4f}   {spent}"))
     for name, other in result.compared.items():
-        rows.append((f"gain over {name}", _compared(result, other)))
+        rows.append((f"gain over {name}", compared_text(result, other)))
     recommended = result.findings.get("recommended")
     if recommended:
-        rows.append(("recommended to all", params_text(recommended["params"])))
+        doubt = "" if recommended.get("clear", True) else "   (no clearer than noise)"
+        rows.append(("recommended to all", params_text(recommended["params"]) + doubt))
     rows.append(("privacy", privacy_text(result)))
     if result.failures:
         rows.append(("failures", f"{result.failures}   (see the agents' journals)"))
@@ -74,7 +75,8 @@ def params_text(params: Mapping[str, Any]) -> str:
     )
 
 
-def _compared(result: Result, other: Result) -> str:
+def compared_text(result: Result, other: Result) -> str:
+    """By how much the agents' best are better than under another strategy, agent by agent."""
     mine = {a["agent"]: a["best"] for a in result.agents_best if a["best"] is not None}
     theirs = {a["agent"]: a["best"] for a in other.agents_best if a["best"] is not None}
     gains = np.array([mine[n] - theirs[n] for n in mine if n in theirs])

@@ -4,6 +4,7 @@
 file                   what it holds
 =====================  ==================================================================
 ``config.json``        every setting of the run, by its kebab-case key
+``space.json``         the search space
 ``environment.json``   versions of Python and of the packages that matter
 ``ledger.jsonl``       privacy: one line a release, written before the release is drawn
 ``checkpoint.npz``     the server's state after the last closed round
@@ -29,6 +30,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from flwr_fbo.core.space import Space
 from flwr_fbo.strategies.base import Callback, FBOStrategy, Release, RoundReport
 
 PACKAGES = ("flwr-fbo", "flwr", "ray", "numpy", "scipy", "scikit-learn", "dp-accounting")
@@ -70,13 +72,15 @@ class RunDirectory:
         """What was made public."""
         return Releases(self.root / "releases")
 
-    def create(self, config: Mapping[str, Any]) -> RunDirectory:
+    def create(self, config: Mapping[str, Any], space: Space | None = None) -> RunDirectory:
         """Make the directory of a new run; one that holds a run already is refused."""
         if (self.root / "config.json").exists():
             raise RunDirectoryError(f"{self.root} already holds a run; choose another directory")
         self.agents.mkdir(parents=True, exist_ok=True)
         self.write_json("config.json", config)
         self.write_json("environment.json", environment())
+        if space is not None:
+            self.write_json("space.json", space.to_dict())
         return self
 
     def write_json(self, name: str, content: Any) -> Path:

@@ -157,7 +157,7 @@ def _serve_run(
 ) -> None:
     directory = directory_of(spec, context)
     if not (directory.root / "config.json").exists():
-        directory.create(spec.to_mapping())
+        directory.create(spec.to_mapping(), spec.task.space)
     logger.info("run directory: %s", directory.root)
     serve(spec, grid, directory, [LogProgress(), *callbacks])
 

@@ -89,13 +89,13 @@ def _simulate(
     spec = RunSpec.from_mapping(given)
     rivals = {name: _rival(spec, given, name) for name in compare}
     root = _new_directory(spec) if folder is None else Path(folder)
-    directory = RunDirectory(root).create(_with_agents(spec))
+    directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)
     result = _one(spec, engine, directory, progress, callbacks)
     others: dict[str, Result] = {}
     for name, rival in rivals.items():
         if progress is not None:
             print(f"for comparison: {name}", file=progress, flush=True)
-        its = RunDirectory(root / "compare" / name).create(_with_agents(rival))
+        its = RunDirectory(root / "compare" / name).create(_with_agents(rival), rival.task.space)
         others[name] = _one(rival, "inline", its, None)
     result = dataclasses.replace(result, compared=others)
     directory.write_json("result.json", result.to_dict())

@@ -7,7 +7,7 @@ import pytest
 
 from flwr_fbo.core.features import RandomFeatures
 from flwr_fbo.core.kernels import kernel_named
-from flwr_fbo.core.recommendation import recommend
+from flwr_fbo.core.recommendation import noise_reach, recommend
 from flwr_fbo.core.regions import split_space
 from flwr_fbo.core.space import Categorical, Float, Space
 
@@ -55,3 +55,34 @@ def test_categories_are_searched_exactly() -> None:
 def test_bad_weights_are_refused(weights: np.ndarray) -> None:
     with pytest.raises(ValueError, match=r"must be finite and \(4, 40\)"):
         recommend(SPACE, FEATURES, split_space(SPACE, 4), weights, 0.0, 1)
+
+
+def test_noise_alone_is_rarely_clear() -> None:
+    """With LEVEL = 0.95 five of a hundred are expected to be clear.
+
+    The binomial's upper 1e-4 quantile is 15; the search refines beyond the candidates that the
+    level was taken from, which makes a few more clear.
+    """
+    rng, split = np.random.default_rng(6), split_space(SPACE, 4)
+    clear = [
+        recommend(SPACE, FEATURES, split, rng.normal(0.0, 2.0, (4, 40)), 2.0, 1).clear
+        for _ in range(100)
+    ]
+    assert sum(clear) <= 15
+
+
+def test_a_signal_above_the_noise_is_clear() -> None:
+    rng, split = np.random.default_rng(7), split_space(SPACE, 1)
+    top = FEATURES(np.array([[0.4, 0.5]]))
+    found = recommend(SPACE, FEATURES, split, 6.0 * top + 0.5 * rng.normal(size=(1, 40)), 0.5, 1)
+    assert found.clear
+    assert np.abs(np.array(found.unit) - [0.4, 0.5]).max() < 0.15
+    assert found.value > found.noise_reach > 0
+
+
+def test_the_reach_at_one_point_is_the_normal_quantile() -> None:
+    space = Space.finite({"x": Float(0.0, 1.0)}, [{"x": 0.5}])
+    features = RandomFeatures.draw(kernel_named("se", 0.3), 30, 1, np.random.default_rng(1))
+    reach = noise_reach(space, features, split_space(space, 1), np.random.default_rng(2))
+    # The 95 % quantile of 400 normals has a standard error of sqrt(.95 .05 / 400) / .103 = .106.
+    assert reach == pytest.approx(1.645, abs=4 * 0.106)
