@@ -45,6 +45,7 @@ class FedPNE(GlobalStrategy):
 
     settings_class = FedPNESettings
     settings: FedPNESettings
+    paper_settings: ClassVar[Mapping[str, Any]] = {"last-phase": "in-order", "noise-on": "reward"}
 
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
@@ -74,7 +75,7 @@ class FedPNE(GlobalStrategy):
             "delta": named["delta"],
             "budget": self.settings.epsilon,
             "private": True,
-            "exhausted": bool(self.server.stopped),
+            "exhausted": self.server.stopped == "budget",
             "local": True,
         }
 

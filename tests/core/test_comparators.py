@@ -102,7 +102,7 @@ def test_every_comparator_refuses_what_it_did_not_ask_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_every_comparator_ends_when_nobody_answers(name: str) -> None:
-    server, _ = build(name, 2, budget=45, patience=2)
+    server, _ = build(name, 2, budget=45, idle_rounds=2)
     server.close({})
     assert not server.finished
     server.close({0: Reply(declined="MemoryError")})
