@@ -19,7 +19,7 @@ from flwr_fbo.tasks import Task
 def client_app(task: Task, journals: Path, strategy: str = "dp-fts-de", seed: int = 0) -> ClientApp:
     """A ClientApp whose agents work on a task and keep their journals in a folder."""
     workplace = Workplace(task, journals, seed)
-    return _app(lambda context: client_class(strategy)(context, workplace))
+    return _app(lambda context: client_class(strategy, task.seeks)(context, workplace))
 
 
 def _app(make: Callable[[Context], NumPyClient]) -> ClientApp:
@@ -32,7 +32,7 @@ def _app(make: Callable[[Context], NumPyClient]) -> ClientApp:
 def _client_of_run(context: Context) -> NumPyClient:
     spec = RunSpec.from_mapping(dict(context.run_config))
     workplace = Workplace(spec.task, directory_of(spec, context).agents, spec.run.seed)
-    return client_class(spec.run.strategy)(context, workplace)
+    return client_class(spec.run.strategy, spec.task.seeks)(context, workplace)
 
 
 app = _app(_client_of_run)

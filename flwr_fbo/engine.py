@@ -37,6 +37,7 @@ def run(
     """Run a federation to its end; whatever goes wrong on the server's side is raised."""
     _quieten()
     agents = number_of_agents(spec)
+    spec.task.fetch()  # once, before workers would race for the same files
     clients = client_app(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
     if engine == "inline":
         serve(spec, InProcessGrid(clients, agents), directory, callbacks)
@@ -70,7 +71,7 @@ def _quieten() -> None:
 
 def number_of_agents(spec: RunSpec) -> int:
     """How many agents a simulation has: what was asked for, or as many as the data hold."""
-    agents = spec.run.agents or spec.task.parties or 0
+    agents = spec.run.agents or spec.task.default_agents or spec.task.parties or 0
     if agents < 1:
         raise SettingsError(
             f"`agents` must be given for the task {spec.task.name!r}, which any number can share"

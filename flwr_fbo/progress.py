@@ -13,6 +13,9 @@ from flwr_fbo.results import Outcome, read_evaluations
 from flwr_fbo.server_app import describe
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
 
+#: A run of more rounds than this is shown by about so many lines.
+LINES = 100
+
 
 class PrintProgress(Callback):
     """One line a round: the agents' best so far, replies, epsilon, time left.
@@ -26,6 +29,8 @@ class PrintProgress(Callback):
 
     def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
         """See :class:`Callback`."""
+        if report.rounds is not None and report.round % max(1, report.rounds // LINES):
+            return
         histories = read_evaluations(self._journals, strategy.run_plan.agents)
         best = [max((e.score for e in h if e.score is not None), default=None) for h in histories]
         known = [b for b in best if b is not None]
@@ -79,4 +84,5 @@ def _privacy(result: Mapping[str, Any]) -> str:
     if result["epsilon"] is None:
         return "none: agents' vectors were shared or not at all, without noise"
     text = f"epsilon {result['epsilon']:.3f} at delta {result['delta']:.2e}, per agent, whole run"
+    text += ", against the server too" if result["local"] else ""
     return text if result["private"] else f"NOT PRIVATE (would be {text})"

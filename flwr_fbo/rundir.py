@@ -23,6 +23,7 @@ import platform
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -108,11 +109,11 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with np.load(self.path, allow_pickle=False) as file:
-                arrays = {name: file[name] for name in file.files}
+            with self.path.open("rb") as file, np.load(file, allow_pickle=False) as members:
+                arrays = {name: members[name] for name in members.files}
             state = json.loads(arrays.pop("state").tobytes())
             restored = _with_arrays(state, arrays)
-        except (OSError, ValueError, KeyError) as error:
+        except (OSError, EOFError, ValueError, KeyError, AttributeError, BadZipFile) as error:
             raise RunDirectoryError(f"{self.path} is not a checkpoint: {error}") from None
         assert isinstance(restored, dict)
         return restored

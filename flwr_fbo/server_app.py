@@ -64,6 +64,7 @@ def serve(
         seed=spec.run.seed,
         timeout=spec.run.timeout,
         ledger=directory.ledger,
+        task=spec.task,
     )
     strategy = spec.strategy.plan(plan, directory.checkpoint)
     strategy.callbacks = [RoundTable(directory.rounds), *callbacks]

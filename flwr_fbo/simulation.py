@@ -12,7 +12,7 @@ from flwr_fbo.progress import PrintProgress, summary
 from flwr_fbo.results import RESULT_SCHEMA, Outcome, outcome, read_evaluations
 from flwr_fbo.rundir import RunDirectory
 from flwr_fbo.spec import RunSpec
-from flwr_fbo.strategies import RoundReport, strategy_class
+from flwr_fbo.strategies import FBOStrategy, strategy_class
 
 
 def simulate_run(
@@ -28,28 +28,48 @@ def simulate_run(
     """
     spec = RunSpec.from_mapping(given)
     rivals = {name: _rival(given, name) for name in compare}
-    result, found = _one(spec, engine, RunDirectory(folder), progress)
+    directory = RunDirectory(folder).create(_with_agents(spec))
+    result, found = _one(spec, engine, directory, progress)
     others: dict[str, Outcome] = {}
     for name, rival in rivals.items():
         if progress is not None:
             print(f"for comparison: {name}", file=progress, flush=True)
-        folder_of_rival = RunDirectory(folder / "compare" / name)
-        other, others[name] = _one(rival, "inline", folder_of_rival, None)
+        its = RunDirectory(folder / "compare" / name).create(_with_agents(rival))
+        other, others[name] = _one(rival, "inline", its, None)
         result.setdefault("compared", {})[name] = other
     RunDirectory(folder).write_json("result.json", result)
     return result, summary(result, found, others, spec.task.metric)
+
+
+def resume_run(
+    folder: Path, engine: Engine, progress: TextIO | None = None
+) -> tuple[dict[str, Any], str]:
+    """Go on with a run that was interrupted, from its last closed round.
+
+    Evaluations that agents have in their journals are not made again, and the ledger goes on.
+    """
+    directory = RunDirectory(folder)
+    spec = RunSpec.from_mapping(directory.read_json("config.json"))
+    result, found = _one(spec, engine, directory, progress)
+    return result, summary(result, found, {}, spec.task.metric)
+
+
+def _with_agents(spec: RunSpec) -> dict[str, Any]:
+    """All settings of a run, with the number of agents that it really has."""
+    return {**spec.to_mapping(), "agents": number_of_agents(spec)}
 
 
 def _one(
     spec: RunSpec, engine: Engine, directory: RunDirectory, progress: TextIO | None
 ) -> tuple[dict[str, Any], Outcome]:
     agents = number_of_agents(spec)
-    directory.create({**spec.to_mapping(), "agents": agents})
     callbacks = [] if progress is None else [PrintProgress(directory.agents, progress)]
     started = time.perf_counter()
     run(spec, directory, engine, callbacks)
     seconds = time.perf_counter() - started
-    found = outcome(read_evaluations(directory.agents, agents), spec.run.rounds)
+    histories = read_evaluations(directory.agents, agents)
+    closed = spec.strategy.server.round
+    found = outcome(histories, max(0, closed - 1))
     reports = spec.strategy.reports
     expected = spec.strategy.evaluations_per_agent()
     whole = expected is None or all(a["evaluations"] == expected for a in found.agents)
@@ -65,22 +85,23 @@ def _one(
         "evaluations": found.evaluations,
         "best": found.best,
         "regret": found.regret,
-        **_privacy(reports),
+        **_privacy(spec.strategy),
         "failures": found.failed_evaluations + lost,
-        "complete": spec.strategy.server.finished and whole and scored,
+        "complete": spec.strategy.completed and whole and scored,
         "seconds": seconds,
         "run_dir": str(directory.root),
         "agents_best": found.agents,
+        **spec.strategy.findings(histories),
     }
     directory.write_json("result.json", result)
     return result, found
 
 
-def _privacy(reports: Sequence[RoundReport]) -> dict[str, Any]:
-    last = reports[-1].privacy if reports else None
+def _privacy(strategy: FBOStrategy) -> dict[str, Any]:
+    last = strategy.privacy()
     if last is None:
-        return {"epsilon": None, "delta": None, "private": False}
-    return {"epsilon": last["epsilon"], "delta": last["delta"], "private": last["private"]}
+        return {"epsilon": None, "delta": None, "private": False, "local": False}
+    return {key: last[key] for key in ("epsilon", "delta", "private", "local")}
 
 
 def _rival(given: Mapping[str, Any], name: str) -> RunSpec:

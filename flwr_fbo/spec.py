@@ -45,26 +45,31 @@ class RunSpec:
         """Read all keys; an unknown one is an error that names the nearest."""
         given = {key: value for key, value in given.items() if value != ""}
         run = RunSettings.from_mapping(_share(given, RunSettings))
-        strategy_type, task_type = strategy_class(run.strategy), find(run.task)
+        task_type = find(run.task)
+        strategy_type = strategy_class(run.strategy, task_type.seeks)
         strategy_keys = strategy_type.settings_class.keys()
         task_keys = task_type.settings_class.keys()
         unknown_keys(given, {*RunSettings.keys(), *strategy_keys, *task_keys})
         paper = run.preset == "paper"
-        presets = {**strategy_type.paper_settings, **task_type.paper_settings} if paper else {}
+        task = task_type if isinstance(task_type, Task) else _make_task(task_type, given, paper)
+        presets = dict(strategy_type.presets_for(task, run.seed))
+        if paper:
+            presets |= {**strategy_type.paper_settings, **task_type.paper_settings}
         presets = {key: value for key, value in presets.items() if key in strategy_keys}
-        task_presets = task_type.paper_task_settings if paper else {}
         settings = strategy_type.settings_class
         strategy = strategy_type(settings.from_mapping(_share(given, settings), presets))
-        if isinstance(task_type, Task):
-            return cls(run, task_type, strategy)
-        task_settings = task_type.settings_class
-        chosen = task_settings.from_mapping(_share(given, task_settings), task_presets)
-        return cls(run, task_type(chosen), strategy)
+        return cls(run, task, strategy)
 
     def to_mapping(self) -> dict[str, Any]:
         """Every setting that is not None: from_mapping makes the same run of it."""
         strategy, task = self.strategy.settings.to_mapping(), self.task.settings.to_mapping()
         return {**self.run.to_mapping(), **strategy, **task}
+
+
+def _make_task(task_type: type[Task], given: Mapping[str, Any], paper: bool) -> Task:
+    settings = task_type.settings_class
+    presets = task_type.paper_task_settings if paper else {}
+    return task_type(settings.from_mapping(_share(given, settings), presets))
 
 
 def _share(given: Mapping[str, Any], settings: type[Settings]) -> dict[str, Any]:

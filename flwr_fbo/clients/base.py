@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 from flwr.app import Array as FlowerArray
@@ -32,8 +32,11 @@ logger = logging.getLogger("flwr.fbo")
 
 #: Where an agent's setup lives in ``context.state``.
 SETUP_CONFIG, SETUP_ARRAYS = "flwr-fbo.setup", "flwr-fbo.setup-arrays"
-#: Prepared tasks kept by one process.
-MOST_PREPARED = 512
+#: Prepared tasks and decoded setups kept by one process.
+MOST_PREPARED, MOST_SETUPS = 512, 8
+
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 @dataclass(frozen=True)
@@ -88,6 +91,7 @@ class FBOClient(NumPyClient):
             raise ValueError("the server's search space is not that of this agent's task")
         self._state.config_records[SETUP_CONFIG] = ConfigRecord(
             {
+                "digest": setup.digest,
                 "kind": setup.kind,
                 "space": setup.space.to_json(),
                 **{f"value.{k}": v for k, v in setup.values.items()},
@@ -98,9 +102,15 @@ class FBOClient(NumPyClient):
 
     def _setup(self) -> Setup | None:
         config = self._state.config_records.get(SETUP_CONFIG)
-        arrays = self._state.array_records.get(SETUP_ARRAYS)
-        if config is None or arrays is None:
+        if config is None:
             return None
+        digest = str(config["digest"])
+        if digest not in _setups:
+            _keep(_setups, digest, self._stored_setup(config), MOST_SETUPS)
+        return _setups[digest]
+
+    def _stored_setup(self, config: ConfigRecord) -> Setup:
+        arrays = self._state.array_records[SETUP_ARRAYS]
         values = {
             key.removeprefix("value."): value
             for key, value in config.items()
@@ -121,6 +131,12 @@ class FBOClient(NumPyClient):
 
         evaluator = Evaluator(setup.space, evaluate, journal, (*identity, 0), _regret_of(task))
         return self.make_agent(setup, evaluator, journal, (*identity, 1))
+
+    @property
+    def privacy_ledger(self) -> Path:
+        """The file of the agent's own budget, beside its journal."""
+        path = journal_path(self._workplace.journals, self._partition.index)
+        return path.with_suffix(".privacy.jsonl")
 
 
 def journal_path(folder: Path, agent: int) -> Path:
@@ -143,6 +159,7 @@ def partition_of(context: Context, seed: int) -> Partition:
 
 
 _tasks: OrderedDict[tuple[Any, ...], Task] = OrderedDict()
+_setups: OrderedDict[str, Setup] = OrderedDict()
 
 
 def _prepared(task: Task, partition: Partition, journals: Path) -> Task:
@@ -152,11 +169,15 @@ def _prepared(task: Task, partition: Partition, journals: Path) -> Task:
     if key not in _tasks:
         mine = copy.copy(task)
         mine.prepare(partition)
-        _tasks[key] = mine
-        while len(_tasks) > MOST_PREPARED:
-            _tasks.popitem(last=False)
+        _keep(_tasks, key, mine, MOST_PREPARED)
     _tasks.move_to_end(key)
     return _tasks[key]
+
+
+def _keep(cache: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    cache[key] = value
+    while len(cache) > most:
+        cache.popitem(last=False)
 
 
 def _regret_of(task: Task) -> Callable[[Params], float | None] | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from flwr_fbo.clients.base import FBOClient
 from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.core.local_privacy import LocallyPrivateAgent
 from flwr_fbo.core.protocol import Agent, Setup
+from flwr_fbo.core.thompson import ThompsonSettings
 from flwr_fbo.core.thompson_agent import KIND, ThompsonAgent
 
 
@@ -17,4 +19,9 @@ class ThompsonClient(FBOClient):
         self, setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...]
     ) -> Agent:
         """See :class:`FBOClient`."""
-        return ThompsonAgent(setup, evaluator, records, seed)
+        agent = ThompsonAgent(setup, evaluator, records, seed)
+        if "local-epsilon" not in setup.values:
+            return agent
+        settings = ThompsonSettings.from_mapping(setup.values)
+        owner = f"agent {self._partition.index}"
+        return LocallyPrivateAgent(agent, settings, records, self.privacy_ledger, owner)

@@ -11,7 +11,7 @@ paper                  here                                   shape
 ``S``                  ``clip``                               scalar
 ``phi_n^(i)``          ``weights.at(t, N, P)``                (P, N)
 ``S_t``                drawn, used and forgotten in `_release`  (N,)
-``omega_t^joint``      ``server.released``                    (P, M)
+``omega_t^joint``      ``server.released.latest``             (P, M)
 ``1 - p_t``            ``p_schedule``                         scalar
 =====================  =====================================  ==========
 
@@ -42,12 +42,20 @@ from flwr_fbo.core.settings import SettingsError, above, at_least, setting, with
 from flwr_fbo.core.space import Array, Space
 from flwr_fbo.core.thompson import ThompsonSettings
 from flwr_fbo.core.thompson_server import ThompsonServer
+from flwr_fbo.privacy.accountants import AccountantName
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta, noise_multiplier_for
-from flwr_fbo.privacy.entropy import Entropy, poisson_sample, system_entropy
-from flwr_fbo.privacy.events import GaussianRelease
+from flwr_fbo.privacy.entropy import (
+    Entropy,
+    fixed_size_sample,
+    poisson_sample,
+    seeded_entropy,
+    system_entropy,
+)
+from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
 from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum
+from flwr_fbo.privacy.released import Released
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
 #: Rounds with a release in a private run unless said otherwise. Few, early and large releases
@@ -89,11 +97,25 @@ class DPFTSDESettings(ThompsonSettings):
         None, "its delta; N^-1.1 where unset", within(0, 1, open_low=True, open_high=True)
     )
     accountant: Literal["pld", "rdp", "moments"] = setting("pld", "how epsilon is counted")
+    sampling: Literal["poisson", "fixed-size"] = setting(
+        "poisson", "`fixed-size`: exactly N q agents (App. B.2.4), counted for its own neighbours"
+    )
+    advice: Literal["last", "average"] = setting(
+        "last", "what agents are told: the last release, or all of them by their noise"
+    )
+    noise_seed: int | None = setting(
+        None, "seed the privacy noise, for research only: the run is then NOT PRIVATE", at_least(0)
+    )
 
     @property
     def private(self) -> bool:
         """Whether releases carry noise."""
         return self.epsilon is not None or self.noise_multiplier is not None
+
+    @property
+    def account(self) -> AccountantName:
+        """The accountant; sampling without replacement has only one."""
+        return "fixed-size" if self.sampling == "fixed-size" else self.accountant
 
     def check(self) -> None:
         """A list of releases must be readable."""
@@ -149,20 +171,21 @@ class DPFTSDEServer(ThompsonServer):
         self.delta: float | None = None
         self.budget: PrivacyBudget | None = None
         self.noise_multiplier: float | None = None
-        self._entropy = entropy or system_entropy()
+        seeded = None if settings.noise_seed is None else seeded_entropy(settings.noise_seed)
+        self._entropy = entropy or seeded or system_entropy()
         if settings.private:
             self._plan_privacy(budget)
         elif budget is not None:
             raise SettingsError(
                 "a `budget` needs `epsilon` or `noise-multiplier`: nothing is noisy"
             )
-        self.released: Array | None = None
+        self.released = Released()
         self.exhausted = False
 
     @property
     def private(self) -> bool:
-        """Whether what is released is differentially private: noise, from real entropy."""
-        return self.settings.private and self._entropy.private
+        """Whether the run is differentially private: real noise, and nothing sent besides."""
+        return self.settings.private and self._entropy.private and not self.settings.diagnostics
 
     @property
     def bound(self) -> float | None:
@@ -177,9 +200,11 @@ class DPFTSDEServer(ThompsonServer):
         rates = [s.sampling_rate] * len(self.release_rounds)
         self.noise_multiplier = s.noise_multiplier
         if s.noise_multiplier is None and s.epsilon is not None and rates:
-            self.noise_multiplier = noise_multiplier_for(s.epsilon, self.delta, rates, s.accountant)
+            self.noise_multiplier = noise_multiplier_for(
+                s.epsilon, self.delta, rates, s.account, self.agents
+            )
         self.budget = budget or PrivacyBudget(
-            s.epsilon or math.inf, self.delta, MemoryLedger(), s.accountant
+            s.epsilon or math.inf, self.delta, MemoryLedger(), s.account
         )
 
     def _home(self, agent: int) -> int:
@@ -188,7 +213,9 @@ class DPFTSDEServer(ThompsonServer):
         return int(home_regions(self.agents, self.regions.count)[agent])
 
     def _advice(self, agent: int) -> tuple[float, Array | None]:
-        return own_probability(self._p_schedule, self.round), self.released
+        average = self.settings.advice == "average"
+        advice = self.released.average() if average else self.released.latest
+        return own_probability(self._p_schedule, self.round), advice
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
         due = self.round in self.release_rounds and not self.exhausted
@@ -198,31 +225,60 @@ class DPFTSDEServer(ThompsonServer):
         if self.budget is None:  # not private: the sample may be foretold, and can be repeated
             selected = self._rng(2, self.round).random(self.agents) < self.settings.sampling_rate
             total = self._sum({n: v for n, v in vectors.items() if selected[n]}, None).plain
-            self.released = total / self.settings.sampling_rate
+            self._remember(total / self.settings.sampling_rate, 0.0)
             return
-        assert self.noise_multiplier is not None
-        event = GaussianRelease(self.noise_multiplier, self.settings.sampling_rate, self.round)
+        event = self._event()
         if self.budget.would_exceed(event):
             self.exhausted = True  # agents go on with what was released, which costs nothing
             return
         self.budget.charge(event)  # on disk before anything is drawn
-        self.released = self._release(vectors)
+        deviation = self._mechanism().deviation / self.settings.sampling_rate
+        self._remember(self.draw_release(vectors, self._entropy), deviation)
 
-    def _release(self, vectors: Mapping[int, Array]) -> Array:
-        """Lines 5-11: the subsampled, clipped, weighted and noisy sum: (P, M)."""
+    def _remember(self, vector: Array, deviation: float) -> None:
+        if self.settings.advice == "last":
+            self.released = Released()  # the ones before will not be used again
+        self.released.add(vector, deviation, self.round)
+
+    def _event(self) -> GaussianRelease | FixedSizeRelease:
+        """What a release of this round costs."""
+        assert self.noise_multiplier is not None
+        if self.settings.sampling == "fixed-size":
+            return FixedSizeRelease(
+                self.noise_multiplier, self.agents, self._sample_size, self.round
+            )
+        return GaussianRelease(self.noise_multiplier, self.settings.sampling_rate, self.round)
+
+    @property
+    def _sample_size(self) -> int:
+        """N q agents, at least one."""
+        return max(1, round(self.agents * self.settings.sampling_rate))
+
+    def _mechanism(self) -> GaussianSum:
+        """The noise for this round's weights, before division by q."""
         assert self.noise_multiplier is not None
         assert self.bound is not None
         weights = self.weights.at(self.round, self.agents, self.regions.count)
         clip = self.bound * math.sqrt(self.regions.count)
         sensitivity = joint_sensitivity(weights, clip, self.settings.sensitivity)
-        mechanism = GaussianSum(sensitivity, self.noise_multiplier)
-        total = self._sum(self._selected(vectors), mechanism).exact
-        released = mechanism.release(total.ravel(), self._entropy)
+        return GaussianSum(sensitivity, self.noise_multiplier)
+
+    def draw_release(self, vectors: Mapping[int, Array], entropy: Entropy) -> Array:
+        """Lines 5-11: the subsampled, clipped, weighted and noisy sum: (P, M).
+
+        The caller has charged for it. Nothing is remembered, so that an audit can attack it.
+        """
+        mechanism = self._mechanism()
+        total = self._sum(self._selected(vectors, entropy), mechanism).exact
+        released = mechanism.release(total.ravel(), entropy)
         return np.asarray(released.reshape(total.shape) / self.settings.sampling_rate)
 
-    def _selected(self, vectors: Mapping[int, Array]) -> dict[int, Array]:
+    def _selected(self, vectors: Mapping[int, Array], entropy: Entropy) -> dict[int, Array]:
         """S_t: each agent with probability q, from the operating system's entropy. Not kept."""
-        selected = poisson_sample(self.agents, self.settings.sampling_rate, self._entropy)
+        if self.settings.sampling == "fixed-size":
+            selected = fixed_size_sample(self.agents, self._sample_size, entropy)
+        else:
+            selected = poisson_sample(self.agents, self.settings.sampling_rate, entropy)
         return {n: vector for n, vector in vectors.items() if selected[n]}
 
     def _sum(self, vectors: Mapping[int, Array], mechanism: GaussianSum | None) -> WeightedSum:
@@ -236,10 +292,11 @@ class DPFTSDEServer(ThompsonServer):
 
     def state_dict(self) -> dict[str, Any]:
         """Everything but the ledger, which is a file of its own, and the noise's source."""
-        return {**super().state_dict(), "released": self.released, "exhausted": self.exhausted}
+        released = self.released.to_dict()
+        return {**super().state_dict(), "released": released, "exhausted": self.exhausted}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :class:`flwr_fbo.core.protocol.Server`."""
         super().load_state_dict(state)
-        self.released = None if state["released"] is None else np.asarray(state["released"])
+        self.released = Released.from_dict(state["released"])
         self.exhausted = bool(state["exhausted"])

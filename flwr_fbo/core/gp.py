@@ -119,6 +119,10 @@ class GaussianProcess:
     def _solve(self, right: Array) -> Array:
         return np.asarray(cho_solve((self._factor, True), right, check_finite=False))
 
+    def solve(self, right: Array) -> Array:
+        """(K + noise I)^-1 right, for right (t,) or (t, n)."""
+        return self._solve(right)
+
     def with_data(self, x: Array, y: Array) -> GaussianProcess:
         """The same process given more rows of x, each added in O(t^2); all of y may be new.
 

@@ -21,6 +21,7 @@ import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -38,7 +39,7 @@ class Setup:
     values: Mapping[str, Scalar] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """A fingerprint: agents set up with another one must be set up again."""
         text = json.dumps([self.kind, self.space.to_dict(), dict(self.values)], sort_keys=True)

@@ -160,9 +160,14 @@ def _field(cls: type[Settings], name: str) -> dataclasses.Field[Any]:
     return cls.__dataclass_fields__[name]
 
 
+_known_types: dict[type[Settings], dict[str, Any]] = {}
+
+
 def _types(cls: type[Settings]) -> dict[str, Any]:
-    hints = typing.get_type_hints(cls)
-    return {field.name: hints[field.name] for field in dataclasses.fields(cls)}
+    if cls not in _known_types:  # resolving annotations is slow, and agents do it every round
+        hints = typing.get_type_hints(cls)
+        _known_types[cls] = {f.name: hints[f.name] for f in dataclasses.fields(cls)}
+    return _known_types[cls]
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:

@@ -33,7 +33,7 @@ from flwr_fbo.core.features import RandomFeatures, WeightPosterior
 from flwr_fbo.core.gp import GaussianProcess, Path
 from flwr_fbo.core.hyperparameters import Hyperparameters, fit, prior
 from flwr_fbo.core.regions import Regions
-from flwr_fbo.core.settings import Settings, above, at_least, setting
+from flwr_fbo.core.settings import Settings, above, at_least, setting, within
 from flwr_fbo.core.space import Array, Space
 
 #: What a draw is for; part of the key of its generator.
@@ -71,6 +71,17 @@ class ThompsonSettings(Settings):
     message: Literal["sample", "mean"] = setting(
         "sample", "share a draw from the posterior of omega, or its mean"
     )
+    diagnostics: bool = setting(
+        False, "send scores to the server, for research only: the run is then NOT PRIVATE"
+    )
+    local_epsilon: float | None = setting(
+        None, "budget of each agent against the server itself, over all it sends", above(0)
+    )
+    local_delta: float = setting(1e-5, "its delta", within(0, 1, open_low=True, open_high=True))
+    local_clip: float | None = setting(
+        None, "bound on the vector before local noise; sqrt(M) where unset", above(0)
+    )
+    local_answers: int = setting(10, "vectors that the local budget is to last for", at_least(1))
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,7 +10,8 @@ kind            values                            arrays
 ``step``        ``own-probability``               ``advice`` (P, M), or none
 ==============  ================================  ============================
 
-Either may expect ``omega`` (M,) in the reply; nothing else is ever sent.
+Any may expect ``omega`` (M,) in the reply; nothing else is ever sent, but ``diagnostics`` (2,)
+in runs that say they are not private.
 """
 
 from __future__ import annotations
@@ -80,9 +81,18 @@ class ThompsonAgent:
             self._step(request)
         else:
             raise ValueError(f"a Thompson agent does not know the request {request.kind!r}")
-        if "omega" not in request.expects:
-            return Reply()
-        return Reply({"omega": self.sampler.message(request.round)})
+        arrays: dict[str, Array] = {}
+        if "omega" in request.expects:
+            arrays["omega"] = self.sampler.message(request.round)
+        if "diagnostics" in request.expects:
+            arrays["diagnostics"] = self._diagnostics()
+        return Reply(arrays)
+
+    def _diagnostics(self) -> Array:
+        """Evaluations and best score so far (0 before the first): research only, not private."""
+        best = self.sampler.best()
+        count = len(self._evaluator.history)
+        return np.array([count, 0.0 if best is None else best[1]], dtype=np.float64)
 
     def _explore(self, request: Request) -> None:
         count, home = int(request.values["count"]), int(request.values["home"])

@@ -42,6 +42,8 @@ class ThompsonServer:
         self.round = 0
         self.regions: Regions = split_space(space, regions)
         self._seed = seed
+        #: What agents said of themselves in the last round of a run with diagnostics: (n, 2).
+        self.diagnostics: dict[int, Array] = {}
         self._setup = thompson_setup(space, settings, self.regions, self._rng(0))
 
     def _rng(self, *purpose: int) -> np.random.Generator:
@@ -59,7 +61,7 @@ class ThompsonServer:
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
         """See :class:`flwr_fbo.core.protocol.Server`."""
-        expects = self._expects()
+        expects = self._asked_for()
         if self.round == 0:
             return {n: self._first_request(n, expects) for n in present}
         requests = {}
@@ -76,10 +78,16 @@ class ThompsonServer:
 
     def close(self, replies: Mapping[int, Reply]) -> None:
         """See :class:`flwr_fbo.core.protocol.Server`."""
+        self.diagnostics = {
+            n: r.arrays["diagnostics"] for n, r in replies.items() if "diagnostics" in r.arrays
+        }
         if self._expects():
             vectors = {n: r.arrays["omega"] for n, r in replies.items() if not r.declined}
             self._absorb(vectors)
         self.round += 1
+
+    def _asked_for(self) -> dict[str, tuple[int, ...]]:
+        return self._expects() | ({"diagnostics": (2,)} if self.settings.diagnostics else {})
 
     def _home(self, agent: int) -> int:
         """The sub-region an agent explores first; -1 is the whole space."""
@@ -112,4 +120,5 @@ class RandomSearchServer(ThompsonServer):
         """See :class:`flwr_fbo.core.protocol.Server`."""
         if self.round == 0:
             return super().requests(present)
-        return {n: Request("explore", self.round, {"count": 1, "home": -1}) for n in present}
+        values, expects = {"count": 1, "home": -1}, self._asked_for()
+        return {n: Request("explore", self.round, values, {}, expects) for n in present}

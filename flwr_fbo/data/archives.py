@@ -7,12 +7,13 @@ many bytes is refused as a whole.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import lzma
 import tarfile
 import zipfile
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
@@ -77,53 +78,68 @@ class Tree:
             )
         return data
 
-    def nested(self, name: str) -> Tree:
+    def nested(self, name: str) -> contextlib.AbstractContextManager[Tree]:
         """The zip that is a member of this one."""
-        return open_zip(io.BytesIO(self.read(name)), f"{self.label}/{name}")
+        return _open_zip(io.BytesIO(self.read(name)), f"{self.label}/{name}")
 
 
-def open_tree(path: Path) -> Tree:
+@contextlib.contextmanager
+def open_tree(path: Path) -> Iterator[Tree]:
     """A directory, a zip, or a tar (compressed or not), by what it is rather than its name."""
     if path.is_dir():
-        return _open_directory(path)
+        yield _open_directory(path)
+        return
     if not path.is_file():
         raise DataError(f"{path}: no such file")
-    if _starts_with(path, b"PK"):
-        return open_zip(path, str(path))
-    return _open_tar(path)
+    with _open_zip(path, str(path)) if _starts_with(path, b"PK") else _open_tar(path) as tree:
+        yield tree
 
 
-def open_zip(file: Path | IO[bytes], label: str) -> Tree:
-    """A zip's members."""
+@contextlib.contextmanager
+def _open_zip(file: Path | IO[bytes], label: str) -> Iterator[Tree]:
     try:
         archive = zipfile.ZipFile(file)
     except _DAMAGE as error:
         raise DataError(f"{label}: not a whole zip archive: {error}") from error
-    members = {m.filename: m.file_size for m in archive.infolist() if not m.is_dir()}
-    return Tree(label, members, archive.open)
+    with archive:
+        members = {m.filename: m.file_size for m in archive.infolist() if not m.is_dir()}
+        yield Tree(label, members, archive.open)
 
 
-def _open_tar(path: Path) -> Tree:
-    sizes: dict[str, int] = {}
+@contextlib.contextmanager
+def _open_tar(path: Path) -> Iterator[Tree]:
     try:
-        archive = tarfile.open(path, "r:*")  # noqa: SIM115 - the tree keeps it open
-        for member in archive:  # checked as listed: a bomb is left before it is unpacked
+        archive = tarfile.open(path, "r:*")  # noqa: SIM115 - entered below
+    except _DAMAGE as error:
+        raise DataError(f"{path}: not a whole tar archive: {error}") from error
+    with archive:
+        yield Tree(str(path), _tar_sizes(archive, path), lambda name: _tar_member(archive, name))
+
+
+def _tar_sizes(archive: tarfile.TarFile, path: Path) -> dict[str, int]:
+    """Sizes as listed; left early where there is too much, before it is all unpacked."""
+    sizes: dict[str, int] = {}
+    total = 0
+    try:
+        for member in archive:
             if member.isdir():
                 continue
             if not member.isfile():
                 raise DataError(f"{path}: member {member.name!r} is a link or a device: refused")
             sizes[member.name] = member.size
-            if len(sizes) > MAX_MEMBERS or sum(sizes.values()) > MAX_TOTAL:
+            total += member.size
+            if len(sizes) > MAX_MEMBERS or total > MAX_TOTAL:
                 break
     except _DAMAGE as error:
         raise DataError(f"{path}: not a whole tar archive: {error}") from error
+    return sizes
 
-    def opened(name: str) -> IO[bytes]:
-        stream = archive.extractfile(name)
-        assert stream is not None  # only regular files are listed
-        return stream
 
-    return Tree(str(path), sizes, opened)
+def _tar_member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    stream = archive.extractfile(name)
+    if stream is None:
+        raise tarfile.TarError("not a regular file")
+    return stream
 
 
 def _open_directory(path: Path) -> Tree:

@@ -18,7 +18,7 @@ from flwr_fbo.data.sources import Remote
 
 CHUNK = 2**18
 TIMEOUT = 30.0  # seconds without a byte
-LOCK_PATIENCE = 3600.0  # seconds after which another process's lock counts as abandoned
+PATIENCE = 120.0  # seconds without progress after which another process counts as dead
 
 
 def sha256_of(path: Path) -> str:
@@ -35,7 +35,7 @@ def download(remote: Remote, directory: Path, attempts: int = 3) -> Path:
     directory.mkdir(parents=True, exist_ok=True)
     target = directory / remote.filename
     partial = directory / (remote.filename + ".part")
-    with _lock(directory / (remote.filename + ".lock")):
+    with _lock(directory / (remote.filename + ".lock"), partial):
         if target.exists():
             return target
         for attempt in range(attempts):
@@ -114,21 +114,28 @@ def _verify(remote: Remote, path: Path) -> None:
 
 
 @contextlib.contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    """One process at a time; the others wait. A lock older than LOCK_PATIENCE is taken over."""
+def _lock(path: Path, partial: Path) -> Iterator[None]:
+    """One process at a time; the others wait, and take over from one that died."""
     while True:
         try:
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
             break
         except FileExistsError:
-            with contextlib.suppress(FileNotFoundError):
-                if time.time() - path.stat().st_mtime > LOCK_PATIENCE:
-                    path.unlink(missing_ok=True)
+            if time.time() - max(_changed(path), _changed(partial)) > PATIENCE:
+                path.unlink(missing_ok=True)
             time.sleep(0.2)
     try:
         yield
     finally:
         path.unlink(missing_ok=True)
+
+
+def _changed(path: Path) -> float:
+    """When a file was last written; 0 where there is none."""
+    try:
+        return path.stat().st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 class _Progress:

@@ -38,9 +38,9 @@ def _parse(path: Path) -> Arrays:
         return load_npz(path, ("X", "y", "field"))
     if path.suffix == ".mat":
         return _from_mat(path, str(path))
-    tree = open_tree(path)
-    name = tree.find("LandmineData.mat")
-    return _from_mat(io.BytesIO(tree.read(name)), f"{path}/{name}")
+    with open_tree(path) as tree:
+        name = tree.find("LandmineData.mat")
+        return _from_mat(io.BytesIO(tree.read(name)), f"{path}/{name}")
 
 
 def _from_mat(file: Path | IO[bytes], label: str) -> Arrays:

@@ -32,6 +32,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ from flwr_fbo.core.space import Array
 from flwr_fbo.privacy.entropy import Entropy
 
 _MARGIN = 2.0**-38
+_PRECISION = Lock()  # of the context, which threads share
 _RARE = 2.0**-80  # below this V has too few bits read for the margin to cover the rest
 
 
@@ -108,7 +110,7 @@ class _Comparison:
         if k <= 0:
             return True
         mp = _context()
-        with mp.workprec(self.bits + 80):
+        with _PRECISION, mp.workprec(self.bits + 80):
             error = mp.mpf(2) ** -(self.bits + 40)  # relative, far above that of the tail
             edge = self.law.exact_tail(mp, (mp.mpf(k) - 0.5) / self.scale) * mp.mpf(2) ** self.bits
             if self.v + 1 <= edge * (1 - error):

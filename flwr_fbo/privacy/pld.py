@@ -18,6 +18,9 @@ import math
 from functools import lru_cache
 from typing import Any, TypeAlias
 
+import numpy as np
+
+from flwr_fbo.core.space import Array
 from flwr_fbo.privacy import checks
 from flwr_fbo.privacy.renyi import Key
 
@@ -48,11 +51,19 @@ def _epsilon(runs: Runs, delta: float) -> float:
     return float(max(0.0, composed.get_epsilon_for_delta(delta)))
 
 
+def delta(runs: Runs, epsilons: Array) -> Array:
+    """The privacy profile: the delta of each epsilon, rounded up."""
+    if not runs:
+        return np.zeros_like(epsilons)
+    composed = _composed(runs, grid(runs))
+    return np.array([composed.get_delta_for_epsilon(float(eps)) for eps in epsilons])
+
+
 def grid(runs: Runs) -> float:
     """The step of the grid of losses: a power of two, for all runs the same."""
     steps = [_range(key) / _POINTS for key, _ in runs]
     # Coarse events need no fine grid, and next to them fine ones hardly count.
-    return float(2.0 ** math.floor(math.log2(max(min(steps), max(steps) / 16.0))))
+    return float(2.0 ** math.floor(math.log2(max(min(steps), max(steps) / 4.0))))
 
 
 def _range(key: Key) -> float:

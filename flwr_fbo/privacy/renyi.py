@@ -138,6 +138,8 @@ def fixed_size(noise: float, rate: float, orders: Array) -> Array:
 
 def _log_even_moments(noise: float, count: int) -> Array:
     """log B(2), log B(4), ..., log B(2 count), as integrals of positive functions."""
+    if noise < 0.2:  # B(j) is e^(j(j-1)/2z^2) to twelve digits, and the other bound half of this
+        return np.full(count, np.inf)
     step = min(0.125, noise / 4.0)
     top = 2.0 * count
     u = np.arange(-14.0, top / noise + 14.0, step)  # (g,)

@@ -6,6 +6,7 @@ import importlib
 
 from flwr_fbo.core.settings import SettingsError, unknown_keys
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport, RunPlan
+from flwr_fbo.tasks.base import Seeks
 
 #: Strategies by name: "module:class".
 STRATEGIES: dict[str, str] = {
@@ -13,16 +14,34 @@ STRATEGIES: dict[str, str] = {
     "fts": "flwr_fbo.strategies.fts:FTS",
     "local-ts": "flwr_fbo.strategies.fts:LocalTS",
     "random": "flwr_fbo.strategies.fts:RandomSearch",
+    "fed-pne": "flwr_fbo.strategies.fed_pne:FedPNE",
+    "ldp-ata": "flwr_fbo.strategies.ldp:LDPATA",
+    "ldp-tgp": "flwr_fbo.strategies.ldp:LDPTGP",
+    "ldp-moma": "flwr_fbo.strategies.ldp:LDPMoMA",
+    "ata": "flwr_fbo.strategies.ldp:ATA",
+    "tgp": "flwr_fbo.strategies.ldp:TGP",
+    "moma": "flwr_fbo.strategies.ldp:MoMA",
+    "gp-ucb": "flwr_fbo.strategies.ldp:GPUCB",
+    "uniform": "flwr_fbo.strategies.ldp:Uniform",
+    "hct": "flwr_fbo.strategies.fed_pne:HCT",
+    "fed1-ucb": "flwr_fbo.strategies.fed_pne:Fed1UCB",
+    "fn-ucb": "flwr_fbo.strategies.fed_pne:FNUCB",
+    "kernel-ts": "flwr_fbo.strategies.fed_pne:KernelTS",
+    "optuna-batch": "flwr_fbo.strategies.fed_pne:OptunaBatch",
 }
 
+#: Names that mean another method on tasks with one optimum for all agents.
+GLOBAL: dict[str, str] = {"gp-ucb": "flwr_fbo.strategies.fed_pne:GlobalGPUCB"}
 
-def strategy_class(name: str) -> type[FBOStrategy]:
-    """The strategy of a name."""
+
+def strategy_class(name: str, seeks: Seeks = "own") -> type[FBOStrategy]:
+    """The strategy of a name, for a task that seeks this kind of optimum."""
     try:
         unknown_keys([name], STRATEGIES)
     except SettingsError as error:
         raise SettingsError(str(error).replace("unknown setting", "unknown strategy")) from None
-    module, _, attribute = STRATEGIES[name].partition(":")
+    where = GLOBAL.get(name, STRATEGIES[name]) if seeks == "global" else STRATEGIES[name]
+    module, _, attribute = where.partition(":")
     found: type[FBOStrategy] = getattr(importlib.import_module(module), attribute)
     return found
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -16,11 +17,13 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flwr_fbo import wire
+from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, Request, Server
 from flwr_fbo.core.settings import Settings
 from flwr_fbo.core.space import Space
 from flwr_fbo.strategies.courier import exchange
 from flwr_fbo.strategies.roster import Roster
+from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
 
@@ -41,6 +44,8 @@ class RoundReport:
     refused: int
     seconds: float
     privacy: Mapping[str, Any] | None = None
+    #: Mean best score, known to the server only in a run with diagnostics.
+    best: float | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,8 @@ class RunPlan:
     timeout: float = 3600.0
     #: File of the privacy ledger; without one, charges are kept in memory only.
     ledger: Path | None = None
+    #: The task, for strategies that must know more of it than its space.
+    task: Task | None = None
 
 
 class Callback:
@@ -101,6 +108,8 @@ class FBOStrategy(Strategy):
     settings_class: ClassVar[type[Settings]]
     #: Settings of the papers' experiments, applied by ``preset = "paper"``.
     paper_settings: ClassVar[Mapping[str, Any]] = {}
+    #: How often the state is stored at most; 0 is after every round.
+    checkpoint_seconds: ClassVar[float] = 0.0
 
     def __init__(self, settings: Settings | None = None, /, **values: Any) -> None:
         if settings is not None and values:
@@ -113,6 +122,12 @@ class FBOStrategy(Strategy):
         self._plan: RunPlan | None = None
         self._server: Server | None = None
         self._round = _Round()
+        self._stored = -math.inf
+
+    @classmethod
+    def presets_for(cls, task: Task, seed: int) -> Mapping[str, Any]:
+        """Settings that follow from the task where nothing else is said."""
+        return {}
 
     # -- what a strategy is made of ---------------------------------------------------------
 
@@ -123,6 +138,22 @@ class FBOStrategy(Strategy):
     def privacy(self) -> dict[str, Any] | None:
         """What has been spent so far, for reports; None where nothing is private."""
         return None
+
+    def best(self) -> float | None:
+        """Mean best score so far, where agents tell it; they do not, but for research."""
+        return None
+
+    def close(self) -> None:
+        """Let go of files; called when :meth:`start` ends, however it ends."""
+
+    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
+        """What the result file says besides what all results say, from the agents' journals."""
+        return {}
+
+    @property
+    def completed(self) -> bool:
+        """Whether all was done that the settings ask for."""
+        return self.server.finished
 
     def evaluations_per_agent(self) -> int | None:
         """How many evaluations every agent makes in a whole run; None where that varies."""
@@ -171,31 +202,43 @@ class FBOStrategy(Strategy):
         are part of the plan, and scores stay with the agents.
         """
         self.summary()
-        self._await_agents(grid)
-        for callback in self.callbacks:
-            callback.on_start(self)
+        try:
+            self._await_agents(grid)
+            self._notify("on_start")
+            self._run_rounds(grid)
+            self._notify("on_end")
+        finally:
+            self.close()
+        return Result()
+
+    def _run_rounds(self, grid: Grid) -> None:
         while not self.server.finished:
             report = self._run_round(grid)
             self.reports.append(report)
-            if self.store is not None:
-                self.store.save(self.state_dict())
-            for callback in self.callbacks:
-                callback.on_round(self, report)
+            self._checkpoint()
+            self._notify("on_round", report)
             if self.stop(report):
                 logger.info("stopped after round %s", report.round)
-                break
+                return
+
+    def _checkpoint(self) -> None:
+        """Store the state, unless the last time is so recent that it need not be yet."""
+        recent = time.monotonic() - self._stored < self.checkpoint_seconds
+        if self.store is None or (recent and not self.server.finished):
+            return
+        self.store.save(self.state_dict())
+        self._stored = time.monotonic()
+
+    def _notify(self, event: str, *details: Any) -> None:
         for callback in self.callbacks:
-            callback.on_end(self)
-        return Result()
+            getattr(callback, event)(self, *details)
 
     def state_dict(self) -> dict[str, Any]:
         """All that a resumed run needs; see :meth:`plan`."""
         return {"roster": self.roster.state_dict(), "server": self.server.state_dict()}
 
     def _run_round(self, grid: Grid) -> RoundReport:
-        self._register(grid)
-        empty = ArrayRecord()
-        messages = list(self.configure_train(self.server.round, empty, ConfigRecord(), grid))
+        messages = self._messages(grid)
         numbered = exchange(grid, messages, self.run_plan.timeout)
         number = self.server.round
         counts: Counter[str] = Counter()
@@ -212,7 +255,21 @@ class FBOStrategy(Strategy):
             refused=counts["refused"],
             seconds=time.monotonic() - self._round.started,
             privacy=self.privacy(),
+            best=self.best(),
         )
+
+    def _messages(self, grid: Grid) -> list[Message]:
+        """The round's messages, as soon as there is an agent to send one to."""
+        deadline = time.monotonic() + self.run_plan.timeout
+        while True:
+            self._register(grid)
+            empty = ArrayRecord()
+            messages = list(self.configure_train(self.server.round, empty, ConfigRecord(), grid))
+            if messages or self.server.finished:
+                return messages
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"no agent to ask in {self.run_plan.timeout:g} s")
+            time.sleep(min(NODE_POLL, self.run_plan.timeout))
 
     # -- registration -------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from flwr_fbo.core.protocol import Server
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta
 from flwr_fbo.privacy.ledger import Ledger
-from flwr_fbo.strategies.base import RunPlan
+from flwr_fbo.strategies.base import RunPlan, logger
 from flwr_fbo.strategies.fts import PAPER_AGENT, ThompsonStrategy
 
 
@@ -32,6 +32,8 @@ class DPFTSDE(ThompsonStrategy):
         "accountant": "moments",
     }
 
+    _ledger: Ledger | None = None
+
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
         budget = self._budget(plan)
@@ -49,21 +51,44 @@ class DPFTSDE(ThompsonStrategy):
             "rounds": plan.rounds,
             "delta": delta,
             "epsilon": s.epsilon,
-            "accountant": s.accountant,
+            "accountant": s.account,
         }
+        self.close()
+        if plan.ledger.exists() and b"\n" not in plan.ledger.read_bytes():
+            plan.ledger.unlink()  # torn while it was made: nothing was ever charged to it
         make = Ledger.resume if plan.ledger.exists() else Ledger.create
-        return PrivacyBudget(s.epsilon or math.inf, delta, make(plan.ledger, header), s.accountant)
+        self._ledger = make(plan.ledger, header)
+        return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.account)
+
+    def close(self) -> None:
+        """See :class:`FBOStrategy`."""
+        if self._ledger is not None:
+            self._ledger.close()
+
+    def summary(self) -> None:
+        """See :class:`FBOStrategy`."""
+        super().summary()
+        server = self.server
+        assert isinstance(server, DPFTSDEServer)
+        if not server.private:
+            logger.warning("this run is NOT PRIVATE: %s", self._why_not_private())
+
+    def _why_not_private(self) -> str:
+        if not self.settings.private:
+            return "no epsilon was given"
+        return "agents send their scores" if self.settings.diagnostics else "its noise is seeded"
 
     def privacy(self) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`."""
         server = self.server
         assert isinstance(server, DPFTSDEServer)
         if server.budget is None:
-            return None
+            return super().privacy()
         return {
             "epsilon": server.budget.spent,
             "delta": server.delta,
             "budget": self.settings.epsilon,
             "private": server.private,
             "exhausted": server.exhausted,
+            "local": False,
         }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
 from flwr_fbo.core.fts import FTSServer, FTSSettings
 from flwr_fbo.core.protocol import Server
 from flwr_fbo.core.thompson import ThompsonSettings
@@ -31,6 +33,26 @@ class ThompsonStrategy(FBOStrategy):
     def evaluations_per_agent(self) -> int | None:
         """See :class:`FBOStrategy`."""
         return self.settings.initial_points + self.run_plan.rounds
+
+    def best(self) -> float | None:
+        """See :class:`FBOStrategy`."""
+        assert isinstance(self.server, ThompsonServer)
+        told = [best for count, best in self.server.diagnostics.values() if count]
+        return float(np.mean(told)) if told else None
+
+    def privacy(self) -> dict[str, Any] | None:
+        """What the agents' own budgets bound, if they have any."""
+        s = self.settings
+        if s.local_epsilon is None:
+            return None
+        return {
+            "epsilon": s.local_epsilon,
+            "delta": s.local_delta,
+            "budget": s.local_epsilon,
+            "private": not s.diagnostics,
+            "exhausted": False,
+            "local": True,
+        }
 
 
 class FTS(ThompsonStrategy):

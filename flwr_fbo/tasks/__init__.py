@@ -12,8 +12,18 @@ from flwr_fbo.tasks.base import FunctionTask, Partition, Task, task
 #: Built-in tasks: name -> "module:class". Imported only when asked for.
 BUILT_IN: dict[str, str] = {
     "digits": "flwr_fbo.tasks.digits:DigitsTask",
+    "doublesine": "flwr_fbo.tasks.garland:DoubleSineTask",
+    "garland": "flwr_fbo.tasks.garland:GarlandTask",
     "landmine": "flwr_fbo.tasks.landmine:LandmineTask",
+    "activity": "flwr_fbo.tasks.activity:ActivityTask",
+    "glasses": "flwr_fbo.tasks.glasses:GlassesTask",
+    "emnist": "flwr_fbo.tasks.emnist:EmnistTask",
+    "mnist": "flwr_fbo.tasks.mnist:MnistTask",
+    "vaccine": "flwr_fbo.tasks.vaccine:VaccineTask",
+    "light": "flwr_fbo.tasks.bandits:LightTask",
+    "stocks": "flwr_fbo.tasks.bandits:StocksTask",
     "synthetic": "flwr_fbo.tasks.synthetic:SyntheticTask",
+    "ldp-synthetic": "flwr_fbo.tasks.ldp_synthetic:LDPSyntheticTask",
 }
 
 
@@ -45,4 +55,11 @@ def load(name: str, settings: Mapping[str, Any] | None = None) -> Task:
     return found(found.settings_class.from_mapping(settings or {}))
 
 
-__all__ = ["BUILT_IN", "FunctionTask", "Partition", "Task", "find", "load", "task"]
+def catalogue(data_dir: str | None = None) -> list[dict[str, Any]]:
+    """Every built-in task with its space, metric, agents and data, ready for JSON."""
+    from flwr_fbo.tasks.listing import entries
+
+    return entries(data_dir)
+
+
+__all__ = ["BUILT_IN", "FunctionTask", "Partition", "Task", "catalogue", "find", "load", "task"]

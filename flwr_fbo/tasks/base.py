@@ -11,7 +11,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from flwr_fbo.core.settings import Settings
 from flwr_fbo.core.space import Space, Value
 
 Params = Mapping[str, Value]
+#: What is sought: each agent's own optimum, or one for all agents.
+Seeks = Literal["own", "global"]
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,10 @@ class Task(ABC):
     score_range: tuple[float, float] | None = None
     #: How many parties the data set holds; None where any number can be made.
     parties: int | None = None
+    #: How many agents a simulation has where nothing is said; None means as many as parties.
+    default_agents: ClassVar[int | None] = None
+    #: Whether each agent seeks its own optimum, or all seek one.
+    seeks: ClassVar[Seeks] = "own"
     #: What may be set with ``--set`` or run-config; an instance is given to ``__init__``.
     settings_class: ClassVar[type[Settings]] = Settings
     #: Strategy settings that the papers used on this task, applied by ``preset = "paper"``.
@@ -72,6 +78,9 @@ class Task(ABC):
     @abstractmethod
     def space(self) -> Space:
         """The search space; it may depend on the task's settings, never on an agent's data."""
+
+    def fetch(self) -> None:  # noqa: B027 - optional on purpose
+        """Have the data on this machine; a simulation calls it once, before agents start."""
 
     def prepare(self, partition: Partition) -> None:  # noqa: B027 - optional on purpose
         """Load this agent's share of the data. Called once, before the first evaluation."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -39,10 +38,7 @@ class DataTask(Task):
     source: ClassVar[Source | None] = None
     #: Whether the task can run on generated data.
     can_generate: ClassVar[bool] = True
-    #: How many agents take part where nothing is said.
     default_agents: ClassVar[int] = 30
-    #: Task settings of the papers, beside the strategies' in ``paper_settings``.
-    paper_task_settings: ClassVar[Mapping[str, Any]] = {}
 
     @property
     def name(self) -> str:

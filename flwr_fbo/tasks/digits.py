@@ -17,11 +17,13 @@ from scipy import ndimage
 
 from flwr_fbo.core.settings import Settings, SettingsError, above, setting
 from flwr_fbo.core.space import Array, Float, Indices, Space
+from flwr_fbo.data.sources import DIGITS, Source
 from flwr_fbo.tasks.base import Params, Partition
 from flwr_fbo.tasks.data_task import DataSettings, DataTask, stratified_halves
 from flwr_fbo.tasks.svm import Halves, svm_accuracy
 
 SMALLEST_SHARE = 10  # images
+ATTEMPTS = 200
 MAX_TILT = 20.0  # degrees
 CONTRAST = (0.5, 2.0)
 NOISE = (0.0, 0.15)
@@ -42,6 +44,7 @@ class DigitsTask(DataTask):
     metric = "accuracy"
     score_range = (0.0, 1.0)
     can_generate = False
+    source: ClassVar[Source | None] = DIGITS
     settings: DigitsSettings
     settings_class: ClassVar[type[Settings]] = DigitsSettings
 
@@ -49,6 +52,13 @@ class DigitsTask(DataTask):
     def space(self) -> Space:
         """Wide ranges on a log scale, of which a tenth or so is good."""
         return Space({"C": Float(1e-3, 1e3, log=True), "gamma": Float(1e-6, 10.0, log=True)})
+
+    def data_present(self) -> bool:
+        """scikit-learn ships the images."""
+        return True
+
+    def fetch(self) -> None:
+        """There is nothing to fetch."""
 
     def load_share(self, party: int, partition: Partition) -> None:
         """See :class:`DataTask`."""
@@ -76,7 +86,7 @@ def divide_by_class(
 
     Draws in which somebody's share would be too small to train and to validate are repeated.
     """
-    for _ in range(1000):
+    for _ in range(ATTEMPTS):
         owner = np.empty(len(labels), dtype=np.int64)
         for label in np.unique(labels):
             rows = rng.permutation(np.flatnonzero(labels == label))

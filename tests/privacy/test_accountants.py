@@ -127,18 +127,19 @@ def test_renyi_is_no_looser_than_the_library_with_its_own_orders():
         assert cost("rdp", (z, q, 40)) <= library.get_epsilon(DELTA) * (1 + 1e-9)
 
 
-def test_fixed_size_agrees_with_the_library_at_half_the_noise_multiplier():
+@pytest.mark.parametrize("z", [4.0, 1.0, 0.41, 0.39, 0.1])
+def test_fixed_size_agrees_with_the_library_at_half_the_noise_multiplier(z):
     """dp_accounting's multiplier is relative to a replacement, which moves the sum twice as far."""
     library = LibraryRdp(
         orders=list(renyi.FIXED_SIZE_ORDERS[:40]),
         neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE,
     )
     event = dp_accounting.SampledWithoutReplacementDpEvent(
-        200, 30, dp_accounting.GaussianDpEvent(4.0 / 2)
+        200, 30, dp_accounting.GaussianDpEvent(z / 2)
     )
     library.compose(event, 10)
     view = accountant("fixed-size")
-    view.compose(FixedSizeRelease(4.0, 200, 30), 10)
+    view.compose(FixedSizeRelease(z, 200, 30), 10)
     assert view.epsilon(DELTA) == pytest.approx(library.get_epsilon(DELTA), rel=1e-9)
 
 

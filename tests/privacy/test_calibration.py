@@ -8,9 +8,14 @@ import time
 import pytest
 
 from flwr_fbo.privacy.accountants import accountant
-from flwr_fbo.privacy.calibration import default_delta, epsilon_of, noise_multiplier_for
+from flwr_fbo.privacy.calibration import (
+    default_delta,
+    epsilon_of,
+    fixed_size,
+    noise_multiplier_for,
+)
 from flwr_fbo.privacy.checks import PrivacyError
-from flwr_fbo.privacy.events import GaussianRelease
+from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 
 DELTA = 200**-1.1
 SCHEDULES = {
@@ -61,6 +66,18 @@ def test_calibration_is_quick():
         start = time.process_time()
         noise_multiplier_for(1.7, DELTA, rates)
         assert time.process_time() - start < 2.0
+
+
+def test_samples_of_fixed_size_are_calibrated_by_their_own_accountant():
+    z = noise_multiplier_for(5.0, DELTA, [0.25] * 6, "fixed-size", agents=30)
+    view = accountant("fixed-size")
+    view.compose(FixedSizeRelease(z, 30, 8), 6)  # 7.5 agents, rounded
+    assert 4.995 < view.epsilon(DELTA) <= 5.0
+    assert z > noise_multiplier_for(5.0, DELTA, [0.25] * 6)  # replacing moves the sum further
+    assert fixed_size(29, 0.35) == 10
+    assert fixed_size(10, 0.01) == 1
+    with pytest.raises(PrivacyError, match="`agents` must be an integer >= 1, but got None"):
+        noise_multiplier_for(5.0, DELTA, [0.25], "fixed-size")
 
 
 def test_default_delta():

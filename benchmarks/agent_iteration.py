@@ -1,0 +1,92 @@
+"""What one agent's iteration costs: update, omega, and the next query, in CPU milliseconds.
+
+    python benchmarks/agent_iteration.py [--observations 70] [--dimension 2] [--features 100]
+
+Prints the median and spread over repetitions. Run it with OMP_NUM_THREADS=1 for one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Callable
+
+import numpy as np
+
+from flwr_fbo.core.features import RandomFeatures
+from flwr_fbo.core.kernels import kernel_named
+from flwr_fbo.core.regions import split_space
+from flwr_fbo.core.space import Float, Space
+from flwr_fbo.core.thompson import Advice, ThompsonSampler, ThompsonSettings
+
+
+def cpu_ms(work: Callable[[int], object], repeats: int) -> dict[str, float]:
+    work(0)
+    times = []
+    for i in range(1, repeats + 1):
+        start = time.process_time()
+        work(i)
+        times.append(1e3 * (time.process_time() - start))
+    low, median, high = np.percentile(times, [10, 50, 90])
+    return {"median": median, "p10": low, "p90": high}
+
+
+def sampler_with(observations: int, dimension: int, count: int, seed: int = 0) -> ThompsonSampler:
+    rng = np.random.default_rng(seed)
+    space = Space({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
+    settings = ThompsonSettings(features=count)
+    kernel = kernel_named("se", settings.feature_lengthscale)
+    features = RandomFeatures.draw(kernel, count, dimension, rng)
+    sampler = ThompsonSampler(space, settings, features, (seed,))
+    for unit in rng.random((observations, dimension)):
+        sampler.tell(unit, float(np.sin(6 * unit).sum() + 0.1 * rng.standard_normal()))
+    sampler.model()
+    return sampler
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--observations", type=int, default=70)
+    parser.add_argument("--dimension", type=int, default=2)
+    parser.add_argument("--features", type=int, default=100)
+    parser.add_argument("--regions", type=int, default=4)
+    parser.add_argument("--repeats", type=int, default=30)
+    arguments = parser.parse_args()
+    n, d, m = arguments.observations, arguments.dimension, arguments.features
+    sampler = sampler_with(n, d, m)
+    rng = np.random.default_rng(1)
+    regions = split_space(sampler.space, arguments.regions)
+    advice = Advice(rng.standard_normal((arguments.regions, m)), regions)
+
+    def iteration(i: int, own: float) -> None:
+        sampler.ask(i + 1, own, advice)
+        sampler.message(i + 1)
+
+    def update(i: int) -> None:
+        state = sampler.state_dict()
+        again = ThompsonSampler(sampler.space, sampler.settings, sampler.features, (0,))
+        again.load_state_dict(state)
+        again.tell(rng.random(d), 0.0)
+        again.model().information_gain()  # the factor is made when it is first needed
+
+    def refit(i: int) -> None:
+        sampler._fits.clear()
+        sampler.model()
+
+    figures = {
+        "update (state restored, one more observation)": cpu_ms(update, arguments.repeats),
+        "query on the agent's own sample, and omega": cpu_ms(
+            lambda i: iteration(i, 1.0), arguments.repeats
+        ),
+        "query on the advice, and omega": cpu_ms(lambda i: iteration(i, 0.0), arguments.repeats),
+        "fit of the model's parameters (every 5th)": cpu_ms(refit, arguments.repeats),
+    }
+    print(f"{n} observations, D = {d}, M = {m}, {arguments.repeats} repetitions; CPU ms")
+    for name, figure in figures.items():
+        print(f"  {name:<48} {figure['median']:7.2f}  ({figure['p10']:.2f}-{figure['p90']:.2f})")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""The clients of Fed-PNE and its comparators: they pull nodes and return means."""
+
+from __future__ import annotations
+
+from flwr_fbo.clients.base import FBOClient
+from flwr_fbo.core.comparators.fn_ucb import KIND as FN_UCB
+from flwr_fbo.core.comparators.fn_ucb import FNUCBAgent
+from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.core.fed_pne import FedPNEAgent
+from flwr_fbo.core.fed_pne_server import KIND
+from flwr_fbo.core.protocol import Agent, Setup
+
+
+class FedPNEClient(FBOClient):
+    """An agent that pulls nodes."""
+
+    kind = KIND
+
+    def make_agent(
+        self, setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...]
+    ) -> Agent:
+        """See :class:`FBOClient`."""
+        return FedPNEAgent(setup, evaluator, records, seed)
+
+
+class FNUCBClient(FBOClient):
+    """An agent of FN-UCB, with a network of its own."""
+
+    kind = FN_UCB
+
+    def make_agent(
+        self, setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...]
+    ) -> Agent:
+        """See :class:`FBOClient`."""
+        return FNUCBAgent(setup, evaluator, records, seed)

@@ -1,0 +1,219 @@
+r"""What may be set in Fed-PNE, and the widths and thresholds that follow from it.
+
+Notation
+
+====================  ================================================  =========
+paper                 here                                              shape
+====================  ================================================  =========
+``T``                 ``settings.budget``, evaluations of one agent     int
+``M``                 ``agents``                                        int
+``nu_1``, ``rho``     ``settings.smoothness``, ``settings.decay``       scalars
+``nu_1 rho^h``        ``confidence.variation(h)``                       scalar
+``c``, ``c_1``        ``confidence.scale``, inside ``confidence.log``   scalars
+``log(c_1 T/delta)``  ``confidence.log``                                scalar
+``tau_h``             ``confidence.threshold(h)``                       int
+``t_{m,h,i}``         ``confidence.pulls(h)``, per agent                int
+``b_{h,i}``           ``confidence.width(pulls, replies)``              (K,)
+``sigma^2`` (App. D)  ``noise.variance(t)``, of one agent's mean        (K,)
+====================  ================================================  =========
+
+Rewards are scores scaled by the range that the user states: ``(score - reward_low) /
+(reward_high - reward_low)``. Every quantity above is in units of the reward.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
+from flwr_fbo.core.space import Array, Indices
+
+
+@dataclass(frozen=True)
+class FedPNESettings(Settings):
+    """Fed-PNE and DP-Fed-PNE. The defaults are the paper's experiments (App. E.1.5)."""
+
+    budget: int = setting(1000, "evaluations each agent makes in all (T)", at_least(1))
+    smoothness: float = setting(
+        1.0, "how much the reward varies over the whole space (nu_1)", above(0)
+    )
+    decay: float = setting(
+        0.5,
+        "factor by which that variation shrinks with every depth (rho)",
+        within(0, 1, open_low=True, open_high=True),
+    )
+    searches: int = setting(
+        1,
+        "how many decays to try at once, decay^(1/i) for i = 1, 2, ...; they share the budget",
+        at_least(1),
+    )
+    constants: Literal["experiments", "theory"] = setting(
+        "experiments", "c and c_1 as in App. E.1.5 (0.1, 1) or Lemma B.2 (2, (2M)^(1/8))"
+    )
+    confidence_scale: float | None = setting(None, "c, if not as `constants` says", above(0))
+    confidence_inner: float | None = setting(None, "c_1, if not as `constants` says", above(0))
+    delta: float | None = setting(
+        None,
+        "confidence parameter; unset: 1 / agents",
+        within(0, 1, open_low=True),
+    )
+    arity: int = setting(2, "most children a node can have (k)", at_least(2))
+    dimension_order: Literal["random", "round-robin"] = setting(
+        "random", "which dimension a node is split along"
+    )
+    pull: Literal["centre", "uniform"] = setting(
+        "centre", "where a node is evaluated: at its centre, or anew at random each time"
+    )
+    depth_reading: Literal["node", "literal"] = setting(
+        "node", "h in the thresholds: the nodes' depth, or one more as in the pseudo-code"
+    )
+    last_phase: Literal["best-first", "in-order", "even"] = setting(
+        "best-first",
+        "how the last phase is cut to the budget: children of the best nodes first, nodes in "
+        "their order, or fewer pulls of all",
+    )
+    quorum: float = setting(
+        0.5,
+        "share of the agents whose answers a phase needs; with fewer it is asked again",
+        within(0, 1, open_low=True),
+    )
+    patience: int = setting(
+        20, "rounds in a row without a single new answer after which the run ends", at_least(1)
+    )
+    pulls_per_message: int | None = setting(
+        None, "evaluations an agent makes before it reports that it is still at work", at_least(1)
+    )
+    reward_low: float = setting(0.0, "score that counts as reward 0")
+    reward_high: float = setting(1.0, "score that counts as reward 1")
+    epsilon: float | None = setting(None, "privacy parameter; unset: no noise", above(0))
+    privacy_delta: float = setting(
+        1e-5, "privacy's delta", within(0, 1, open_low=True, open_high=True)
+    )
+    protects: Literal["reward", "user"] = setting(
+        "reward", "what epsilon protects: one evaluation, or all that an agent ever evaluates"
+    )
+    noise: Literal["mean", "reward"] = setting(
+        "mean", "noise on each node's mean, or on every reward as published"
+    )
+    releases: int = setting(
+        64, "means an agent sends in all when `protects` is user; the noise grows with it", above(0)
+    )
+
+    def check(self) -> None:
+        """Rules that tie several settings together."""
+        if not self.reward_low < self.reward_high:
+            raise SettingsError(
+                "`reward-low` must be < `reward-high`, but got "
+                f"(reward-low={self.reward_low}, reward-high={self.reward_high})"
+            )
+        if self.protects == "user" and self.noise == "reward":
+            raise SettingsError(
+                "`noise` must be mean where `protects` is user: noise on every reward costs "
+                "a user as many releases as rewards"
+            )
+        if self.searches > self.budget:
+            raise SettingsError(
+                f"`searches` must be <= `budget`, but got (searches={self.searches}, "
+                f"budget={self.budget})"
+            )
+
+    @property
+    def decays(self) -> tuple[float, ...]:
+        """One decay for each search: towards 1, where the space is thought ever rougher."""
+        return tuple(self.decay ** (1 / i) for i in range(1, self.searches + 1))
+
+    @property
+    def private(self) -> bool:
+        """Whether agents add noise."""
+        return self.epsilon is not None
+
+
+@dataclass(frozen=True)
+class MeanNoise:
+    """Gaussian noise of one agent's mean of ``t`` rewards: variance ``sigma^2 / t^power``.
+
+    Power 1 is noise on every reward, as published (Algorithm 3, line 8); power 2 is one noise on
+    the mean, whose sensitivity to one reward is ``1 / t``; power 0 is one noise on the mean, whose
+    sensitivity to all of an agent's rewards is 1.
+    """
+
+    sigma: float = 0.0
+    power: int = 2
+
+    def variance(self, pulls: Array | Indices) -> Array:
+        """Variance of the noise on a mean of that many rewards."""
+        return np.asarray(self.sigma**2 / np.asarray(pulls, dtype=np.float64) ** self.power)
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """Widths and thresholds of one search.
+
+    With noise, Lemma D.3 replaces ``c = 2`` by ``sqrt(4 + 16 sigma^2)``: the squared width gains
+    ``noise_scale`` (16) times the variance of the noise times ``log``. The experiments' ``c = 0.1``
+    is a bet that rewards vary little, which noise of known variance does not take part in: there
+    the noise's own Gaussian tail (``noise_scale`` 2) is added.
+    """
+
+    scale: float
+    log: float
+    smoothness: float
+    decay: float
+    agents: int
+    ahead: int = 0
+    noise: MeanNoise = MeanNoise()
+    noise_scale: float = 2.0
+
+    @classmethod
+    def of(
+        cls,
+        settings: FedPNESettings,
+        agents: int,
+        decay: float | None = None,
+        noise: MeanNoise | None = None,
+    ) -> Confidence:
+        """What the settings mean for so many agents."""
+        theory = settings.constants == "theory"
+        scale = settings.confidence_scale or (2.0 if theory else 0.1)
+        inner = settings.confidence_inner or ((2 * agents) ** 0.125 if theory else 1.0)
+        # Theorem 3.1 sets delta = 1/M, which for a single agent would leave log(c_1 T) only.
+        ratio = inner * settings.budget / (settings.delta or 1.0 / agents)
+        return cls(
+            scale=scale,
+            log=math.log(max(ratio, math.e)),  # a budget of one or two would make it vanish
+            smoothness=settings.smoothness,
+            decay=settings.decay if decay is None else decay,
+            agents=agents,
+            ahead=1 if settings.depth_reading == "literal" else 0,
+            noise=noise or MeanNoise(),
+            noise_scale=16.0 if theory else 2.0,
+        )
+
+    def variation(self, depth: int) -> float:
+        """How much the reward may vary inside a node: ``nu_1 rho^h``."""
+        return self.smoothness * self.decay ** (depth + self.ahead)
+
+    def threshold(self, depth: int) -> int:
+        """Equation (3): pulls of a node, by all agents, that bring its width to its variation."""
+        M, target = self.agents, self.variation(depth) ** 2
+        own, extra = self.scale**2 * self.log, self.noise_scale * self.noise.sigma**2 * self.log
+        if self.noise.power == 1:
+            own += extra
+        if self.noise.power != 2 or extra == 0:  # noise that pulls cannot lessen is left out
+            return math.ceil(own / target)
+        # own / (M t) + extra / (M t^2) = target, solved for t, the pulls of one agent
+        return math.ceil((own + math.sqrt(own**2 + 4 * extra * M * target)) / (2 * target))
+
+    def pulls(self, depth: int) -> int:
+        """Algorithm 2, line 8: pulls of a node by each agent."""
+        return math.ceil(self.threshold(depth) / self.agents)
+
+    def width(self, pulls: Array, replies: int) -> Array:
+        """``b_{h,i}`` after so many pulls by each of the agents that answered."""
+        reward = self.scale**2 / (replies * pulls)
+        noise = self.noise_scale * self.noise.variance(pulls) / replies
+        return np.asarray(np.sqrt(self.log * (reward + noise)))

@@ -1,0 +1,266 @@
+r"""Hierarchical partitions of a search space: every node's children cover it exactly.
+
+Notation (Fed-PNE, Section 2.2)
+
+=====================  =========================================  ==================
+paper                  here                                       shape
+=====================  =========================================  ==================
+``P``                  :class:`Partition`
+``k``                  ``partition.arity``, most children a node
+                       can have
+``P_{h,i}``            row ``j`` of :class:`Nodes`: depth ``h``,
+                       ``nodes.index[j] = i``, counted from 1
+the node's region      ``nodes.low``, ``nodes.high``              (K, D)
+the point pulled       ``partition.centres``, ``partition.draw``  (K, D)
+=====================  =========================================  ==================
+
+A node is a box of the unit cube, closed below and open above (closed where it ends at 1). It is
+split into equal parts along one dimension. Children of ``(h, i)`` are ``(h + 1, k i - j)`` for
+``j`` in ``0 .. k - 1``, as in the paper.
+
+What the paper leaves open, and what is done here:
+
+- *Which dimension.* By default a random one for every node, as in the paper's experiments
+  (App. E.1.1). It is a function of the partition's seed and of the path to the node, so a
+  partition is one number, and all who share it agree. ``order="round-robin"`` takes the
+  dimensions in turn by depth.
+- *Integers* are cut at the border between two values that is nearest to the equal cut, so a
+  node is a set of whole values. A node that holds fewer than ``k`` values of the dimension has
+  that many children, one value each.
+- *Categories* have no order, so a node that mixes them says nothing about them: nodes are split
+  along their categories first, and along numbers only when each category is settled.
+- *Finite spaces* are cut between their points. No child is ever empty.
+- A node that cannot be split has one child: itself, one level deeper. The algorithm then goes
+  on with ever more pulls of the same point.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Space
+
+Keys: TypeAlias = NDArray[np.uint64]
+Mask: TypeAlias = NDArray[np.bool_]
+Order: TypeAlias = Literal["random", "round-robin"]
+
+#: A real coordinate is not split below this width, where floating point ends.
+NARROWEST = 2.0**-45
+
+
+@dataclass(frozen=True, eq=False)
+class Nodes:
+    """Some nodes of one depth. ``key`` identifies the path to each, for its random choices."""
+
+    depth: int
+    index: tuple[int, ...]  # (K,) Python integers: k^depth soon leaves 64 bits
+    key: Keys  # (K,)
+    low: Array  # (K, D)
+    high: Array  # (K, D)
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def take(self, rows: Indices | Mask) -> Nodes:
+        """The chosen rows."""
+        chosen = np.arange(len(self))[rows]
+        return Nodes(
+            self.depth,
+            tuple(self.index[j] for j in chosen),
+            self.key[chosen],
+            self.low[chosen],
+            self.high[chosen],
+        )
+
+
+class Partition:
+    """The tree of boxes of one search space; a pure function of its arguments."""
+
+    def __init__(
+        self, space: Space, arity: int = 2, order: Order = "random", seed: int = 0
+    ) -> None:
+        if arity < 2:
+            raise ValueError(f"`arity` must be >= 2, but got {arity}")
+        self.space, self.arity, self.order = space, arity, order
+        self.seed = seed
+        self._parameters = list(space.parameters.values())
+        self._categorical = np.array([isinstance(p, Categorical) for p in self._parameters])
+
+    def root(self) -> Nodes:
+        """The whole space: ``P_{0,1}``."""
+        D = self.space.dimension
+        key = _mix(np.array([self.seed % 2**64], dtype=np.uint64))
+        return Nodes(0, (1,), key, np.zeros((1, D)), np.ones((1, D)))
+
+    def node(self, depth: int, index: int) -> Nodes:
+        """``P_{depth,index}`` alone, found by descending from the root."""
+        if depth < 0 or not 1 <= index <= self.arity**depth:
+            raise ValueError(
+                f"`depth >= 0` and `1 <= index <= {self.arity}^depth` must hold, but got "
+                f"(depth={depth}, index={index})"
+            )
+        nodes = self.root()
+        for level in range(depth - 1, -1, -1):
+            wanted = (index - 1) // self.arity**level + 1
+            children, _ = self.children(nodes)
+            if wanted not in children.index:
+                raise ValueError(f"the partition has no node (depth={depth}, index={index})")
+            nodes = children.take(np.array([children.index.index(wanted)]))
+        return nodes
+
+    def children(self, nodes: Nodes) -> tuple[Nodes, Indices]:
+        """All children, in order, and the row of each one's parent."""
+        dimension = self._dimension(nodes, self._splittable(nodes))  # (K,)
+        edges, count = self._edges(nodes, dimension)  # (K, k + 1), (K,)
+        parent = np.repeat(np.arange(len(nodes)), count)  # (K',)
+        part = np.arange(len(parent)) - np.repeat(np.cumsum(count) - count, count)
+        low, high = nodes.low[parent], nodes.high[parent]
+        rows, along = np.arange(len(parent)), dimension[parent]
+        low[rows, along] = edges[parent, part]
+        high[rows, along] = edges[parent, part + 1]
+        index = tuple(
+            self.arity * (nodes.index[p] - 1) + 1 + j
+            for p, j in zip(parent.tolist(), part.tolist(), strict=True)
+        )
+        key = _mix(nodes.key[parent] + part.astype(np.uint64) + np.uint64(1))
+        return Nodes(nodes.depth + 1, index, key, low, high), parent
+
+    def centres(self, nodes: Nodes) -> Array:
+        """One point of the space in the middle of each box: (K, D)."""
+        middle = 0.5 * (nodes.low + nodes.high)
+        if self.space.points is not None:
+            rows = [self._points_in(nodes, j) for j in range(len(nodes))]
+            return np.stack(
+                [p[((p - m) ** 2).sum(1).argmin()] for p, m in zip(rows, middle, strict=True)]
+            )
+        for d, parameter in enumerate(self._parameters):
+            if not isinstance(parameter, Float):
+                first, last = _range(parameter, nodes.low[:, d], nodes.high[:, d])
+                inside = np.clip(parameter.index(middle[:, d]), first, last)
+                middle[:, d] = parameter.unit(inside)
+        return middle
+
+    def draw(self, nodes: Nodes, rng: np.random.Generator) -> Array:
+        """One point drawn uniformly from each node: (K, D)."""
+        boxes = zip(nodes.low, nodes.high, strict=True)
+        return np.concatenate([self.space.sample(1, rng, low, high) for low, high in boxes])
+
+    def _points_in(self, nodes: Nodes, row: int) -> Array:
+        assert self.space.points is not None
+        inside = self.space.inside(self.space.points, nodes.low[row], nodes.high[row])
+        return self.space.points[inside]
+
+    def _splittable(self, nodes: Nodes) -> Mask:
+        """Along which dimensions each node holds more than one value: (K, D)."""
+        if self.space.points is not None:
+            rows = [self._points_in(nodes, j) for j in range(len(nodes))]
+            able = np.stack([np.ptp(points, axis=0) > 0 for points in rows])
+        else:
+            able = nodes.high - nodes.low > NARROWEST
+            for d, parameter in enumerate(self._parameters):
+                if not isinstance(parameter, Float):
+                    first, last = _range(parameter, nodes.low[:, d], nodes.high[:, d])
+                    able[:, d] = last > first
+        unsettled = (able & self._categorical).any(axis=1)
+        return np.where(unsettled[:, None], able & self._categorical, able)
+
+    def _dimension(self, nodes: Nodes, able: Mask) -> Indices:
+        """The dimension each node is split along; 0 for a node that cannot be split."""
+        D = able.shape[1]
+        if self.order == "round-robin":
+            turn = (nodes.depth + np.arange(D)) % D
+            return np.asarray(turn[able[:, turn].argmax(axis=1)])
+        ways = np.maximum(able.sum(axis=1), 1).astype(np.uint64)
+        rank = (_mix(~nodes.key) % ways).astype(np.int64)  # which of the possible ones
+        return np.asarray((able.cumsum(axis=1) > rank[:, None]).argmax(axis=1))
+
+    def _edges(self, nodes: Nodes, dimension: Indices) -> tuple[Array, Indices]:
+        """Where each node is cut, ends included, and into how many parts."""
+        K, k = len(nodes), self.arity
+        rows = np.arange(K)
+        low, high = nodes.low[rows, dimension], nodes.high[rows, dimension]
+        edges = np.repeat(high[:, None], k + 1, axis=1)
+        edges[:, 0] = low
+        count = np.ones(K, dtype=np.int64)
+        for d in np.unique(dimension):
+            here = rows[dimension == d]
+            parameter = self._parameters[d]
+            if self.space.points is not None:
+                for j in here:
+                    values = np.unique(self._points_in(nodes, j)[:, d])
+                    one = slice(j, j + 1)
+                    edges[one], count[one] = _cut_table(values, low[one], high[one], k)
+            elif isinstance(parameter, Float):
+                wide = here[high[here] - low[here] > NARROWEST]
+                step = (high[wide] - low[wide])[:, None] / k
+                edges[wide, 1:k] = low[wide, None] + step * np.arange(1, k)
+                count[wide] = k
+            else:
+                first, last = _range(parameter, low[here], high[here])
+                edges[here], count[here] = _cut_values(
+                    first, last, low[here], high[here], k, parameter.index, parameter.unit
+                )
+        return edges, count
+
+
+def _range(parameter: Int | Categorical, low: Array, high: Array) -> tuple[Indices, Indices]:
+    """First and last number of the values represented in each ``[low, high)``, closed at 1."""
+    first, last = parameter.index(low), parameter.index(high)
+    first = first + (parameter.unit(first) < low)
+    last = last - ((parameter.unit(last) >= high) & (high < 1.0))
+    return first, last
+
+
+def _cut_values(
+    first: Indices,
+    last: Indices,
+    low: Array,
+    high: Array,
+    arity: int,
+    index: Callable[[Array], Indices],
+    unit: Callable[[Indices], Array],
+) -> tuple[Array, Indices]:
+    """Cuts between numbered values, each as near to the equal cut as leaves no part empty."""
+    count = np.minimum(last - first + 1, arity)
+    edges = np.repeat(high[:, None], arity + 1, axis=1)
+    edges[:, 0] = low
+    previous = first  # number of the first value right of the latest cut
+    for j in range(1, arity):
+        target = low + (high - low) * np.minimum(j / count, 1.0)
+        cell = index(target)
+        right = np.minimum(cell + 1, last)
+        after = target - _border(cell, unit) > _border(right, unit) - target
+        cut = np.clip(np.where(after, right, cell), previous + 1, last + 1 - (count - j))
+        used = j < count
+        edges[used, j] = _border(cut[used], unit)
+        previous = np.where(used, cut, previous)
+    return edges, count
+
+
+def _border(number: Indices, unit: Callable[[Indices], Array]) -> Array:
+    """The coordinate between the value before ``number`` and the value of that number."""
+    return 0.5 * (unit(np.maximum(number - 1, 0)) + unit(number))
+
+
+def _cut_table(values: Array, low: Array, high: Array, arity: int) -> tuple[Array, Indices]:
+    """:func:`_cut_values` for the sorted coordinates of a finite space's points."""
+    borders = 0.5 * (values[:-1] + values[1:])
+    ends = np.array([0]), np.array([len(values) - 1])
+
+    def number(unit: Array) -> Indices:
+        return np.asarray(np.searchsorted(borders, unit, side="right"))
+
+    return _cut_values(*ends, low, high, arity, number, lambda i: np.asarray(values[i]))
+
+
+def _mix(x: Keys) -> Keys:
+    """SplitMix64: an invertible scramble of 64 bits, wrapping on overflow."""
+    z = x + np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.asarray(z ^ (z >> np.uint64(31)))

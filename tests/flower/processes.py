@@ -1,0 +1,130 @@
+"""Flower's own processes on loopback, started and stopped by the tests that need them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+REPOSITORY = Path(__file__).parents[2]
+BIN = Path(sys.executable).parent
+
+
+def free_ports(count: int) -> list[int]:
+    """Ports that nobody listens on now."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for s in sockets:
+            s.bind(("127.0.0.1", 0))
+        return [s.getsockname()[1] for s in sockets]
+
+
+@dataclass
+class Flower:
+    """A Flower home of its own, and the processes started in it."""
+
+    folder: Path
+    processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        (self.folder / "home").mkdir()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            **os.environ,
+            "FLWR_HOME": str(self.folder / "home"),
+            "FLWR_FBO_HOME": str(self.folder / "fbo"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "OMP_NUM_THREADS": "1",
+            "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+        }
+
+    def connect(self, name: str, port: int, options: str = "insecure = true") -> None:
+        """Let `flwr run . NAME` find a SuperLink."""
+        text = f'[superlink]\ndefault = "{name}"\n[superlink.{name}]\n'
+        text += f'address = "127.0.0.1:{port}"\n{options}\n'
+        (self.folder / "home" / "config.toml").write_text(text)
+
+    def start(self, *command: str, port: int | None = None, wait: float = 60.0) -> None:
+        """Start a process; with a port, wait until it listens there."""
+        log = (self.folder / f"{len(self.processes)}-{command[0]}.log").open("wb")
+        process = subprocess.Popen(
+            [str(BIN / command[0]), *command[1:]],
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=self.environment,
+            cwd=self.folder,
+        )
+        log.close()
+        self.processes.append(process)
+        deadline = time.monotonic() + wait
+        while port is not None and not _listens(port):
+            assert process.poll() is None, f"{command[0]} ended early: {self.logs()}"
+            assert time.monotonic() < deadline, f"{command[0]} does not listen: {self.logs()}"
+            time.sleep(0.2)
+
+    def run(self, *arguments: str, timeout: float = 240.0) -> str:
+        """`flwr run` to its end; its whole output."""
+        done = subprocess.run(
+            [str(BIN / "flwr"), "run", str(REPOSITORY), *arguments, "--stream"],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            cwd=self.folder,
+            timeout=timeout,
+        )
+        output = done.stdout + done.stderr
+        assert done.returncode == 0, output
+        return output
+
+    def status(self, name: str) -> str:
+        """How the last run ended: `flwr run` itself exits 0 also when the run failed."""
+        listing = subprocess.run(
+            [str(BIN / "flwr"), "list", name, "--format", "json"],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            timeout=60,
+            check=True,
+        )
+        return str(json.loads(listing.stdout)["runs"][0]["status"])
+
+    def run_directories(self) -> list[Path]:
+        return sorted((self.folder / "fbo" / "runs").iterdir())
+
+    def logs(self) -> str:
+        return "\n".join(p.read_text(errors="replace")[-3000:] for p in self.folder.glob("*.log"))
+
+    def stop(self) -> None:
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in reversed(self.processes):
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait(15)
+
+
+@contextlib.contextmanager
+def flower(folder: Path) -> Iterator[Flower]:
+    """Flower processes that end with the block."""
+    running = Flower(folder)
+    try:
+        yield running
+    finally:
+        running.stop()
+
+
+def _listens(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as s:
+        return s.connect_ex(("127.0.0.1", port)) == 0

@@ -1,0 +1,359 @@
+"""The strategies on a grid: rounds, faults, resumption, and what an agent never sends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+
+from flwr_fbo import wire
+from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.grid import InProcessGrid
+from flwr_fbo.results import outcome, read_evaluations
+from flwr_fbo.strategies import Callback, FBOStrategy, RoundReport, RunPlan
+from flwr_fbo.strategies.dp_fts_de import DPFTSDE
+from flwr_fbo.strategies.fts import FTS, LocalTS, RandomSearch
+from flwr_fbo.tasks import task
+
+from .conftest import SPACE, Federation
+
+Make = Callable[..., Federation]
+SMALL = {"initial_points": 2, "features": 8, "refit_every": 0}
+
+
+def private(**settings: Any) -> DPFTSDE:
+    return DPFTSDE(**{**SMALL, "epsilon": 8.0, "regions": 2, **settings})
+
+
+ALL = [
+    private,
+    lambda: DPFTSDE(**SMALL, regions=2),
+    lambda: FTS(**SMALL),
+    lambda: FTS(**SMALL, messages="once"),
+    lambda: FTS(**SMALL, targets=1, history=3),
+    lambda: LocalTS(**SMALL),
+    lambda: RandomSearch(**SMALL),
+]
+
+
+def evaluations(f: Federation, rounds: int = 4) -> list[float]:
+    return outcome(read_evaluations(f.directory.agents, len(f.grid.contexts)), rounds).evaluations
+
+
+class TestEveryStrategy:
+    """Conformance: what any strategy must do."""
+
+    @pytest.mark.parametrize("make", ALL)
+    def test_runs_to_its_end(self, federation: Make, make: Callable[[], FBOStrategy]) -> None:
+        f = federation(make())
+        strategy = f.start()
+        assert strategy.server.finished
+        assert [r.round for r in strategy.reports] == [0, 1, 2, 3, 4]
+        assert all(r.replied == r.asked for r in strategy.reports)
+        assert all(not r.missing and not r.refused and not r.declined for r in strategy.reports)
+        expected = strategy.evaluations_per_agent()
+        if expected is not None:
+            assert evaluations(f)[-1] == expected == 6
+
+    @pytest.mark.parametrize("make", ALL)
+    def test_stops_and_resumes_as_if_nothing_had_happened(
+        self, federation: Make, make: Callable[[], FBOStrategy], tmp_path: Path
+    ) -> None:
+        f = federation(make())
+        f.strategy.stop = lambda report: report.round == 2
+        f.start()
+        assert f.strategy.server.round == 3
+        again = federation(make())
+        again.start()
+        assert [r.round for r in again.strategy.reports] == [3, 4]
+        histories = read_evaluations(again.directory.agents, 3)
+        whole = federation(make(), agents=3)
+        assert whole.strategy.server.finished
+        if again.strategy.privacy() is None:  # noise apart, the same evaluations as undisturbed
+            undisturbed = Federation(make(), tmp_path / "other", 3, _hill())
+            undisturbed.start()
+            straight = read_evaluations(undisturbed.directory.agents, 3)
+            assert [[e.unit for e in h] for h in histories] == [
+                [e.unit for e in h] for h in straight
+            ]
+
+    @pytest.mark.parametrize("make", ALL)
+    def test_goes_on_without_agents_that_are_gone_and_takes_them_back(
+        self, federation: Make, make: Callable[[], FBOStrategy]
+    ) -> None:
+        f = federation(make())
+        gone = max(f.grid.online)
+
+        class Outage(Callback):
+            def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+                if report.round == 1:
+                    f.grid.online.discard(gone)
+                if report.round == 2:
+                    f.grid.online.add(gone)
+
+        f.strategy.callbacks.append(Outage())
+        strategy = f.start()
+        asked = [r.asked for r in strategy.reports]
+        assert asked[2] == asked[0] - 1
+        assert strategy.server.finished
+        counts = [len(h) for h in read_evaluations(f.directory.agents, 3)]
+        assert counts[2] == counts[1] - 1 or strategy.evaluations_per_agent() is None
+
+    @pytest.mark.parametrize("make", ALL)
+    def test_configures_a_list_of_messages_of_their_own(
+        self, federation: Make, make: Callable[[], FBOStrategy]
+    ) -> None:
+        f = federation(make())
+        f.strategy._await_agents(f.grid)
+        messages = f.strategy.configure_train(0, ArrayRecord(), ConfigRecord(), f.grid)
+        assert isinstance(messages, list)
+        contents = [id(m.content) for m in messages]
+        assert len(set(contents)) == len(messages) == 3
+
+    @pytest.mark.parametrize("make", ALL)
+    def test_serves_flowers_own_loop(
+        self, federation: Make, make: Callable[[], FBOStrategy]
+    ) -> None:
+        f = federation(make())
+        strategy = f.strategy
+        strategy._await_agents(f.grid)
+        for number in range(5):
+            messages = strategy.configure_train(number, ArrayRecord(), ConfigRecord(), f.grid)
+            assert strategy.aggregate_train(number, f.grid.send_and_receive(messages)) == (
+                None,
+                None,
+            )
+            assert strategy.configure_evaluate(0, ArrayRecord(), ConfigRecord(), f.grid) == []
+        assert strategy.server.finished
+
+
+def _hill() -> Any:
+    from .conftest import hill
+
+    return hill
+
+
+class Tap(InProcessGrid):
+    """Keeps every reply that an agent sends."""
+
+    heard: list[Message]
+
+    def _call(self, message: Message, context: Any) -> Message:
+        reply = super()._call(message, context)
+        self.heard.append(reply)
+        return reply
+
+
+class TestPrivacyOfTheWire:
+    def test_a_reply_holds_omega_and_nothing_that_depends_on_data(self, federation: Make) -> None:
+        f = federation(private())
+        f.grid.__class__ = Tap
+        tap = f.grid
+        assert isinstance(tap, Tap)
+        tap.heard = []
+        f.start()
+        assert len(tap.heard) == 3 * 6  # a registration and five rounds
+        for reply in tap.heard:
+            content = reply.content
+            assert set(content) == {
+                "fitres.metrics", "fitres.num_examples", "fitres.parameters", "fitres.status"
+            }  # fmt: skip
+            metrics = dict(content.config_records["fitres.metrics"])
+            agent = metrics.pop("agent", None)
+            assert agent is None or metrics["round"] == -1
+            assert metrics == {"schema": 1, "round": metrics["round"], "declined": ""}
+            assert dict(content.metric_records["fitres.num_examples"]) == {"num_examples": 1}
+            assert dict(content.config_records["fitres.status"]) == {
+                "code": 0,
+                "message": "Success",
+            }
+            arrays = content.array_records["fitres.parameters"]
+            released = metrics["round"] in (0, 1, 2) or metrics["round"] == -2
+            # Round 4 is the last and round 3 has no release: agents send nothing at all.
+            assert (list(arrays) == ["0"]) == released
+            assert all(a.data == b"" for key, a in arrays.items() if key == "_empty")
+
+    def test_every_reply_of_a_round_has_the_same_size(self, federation: Make) -> None:
+        f = federation(private())
+        f.grid.__class__ = Tap
+        assert isinstance(f.grid, Tap)
+        f.grid.heard = []
+        f.start()
+        sizes: dict[str, set[int]] = {}
+        for reply in f.grid.heard[3:]:
+            record = reply.content.array_records["fitres.parameters"]
+            size = sum(len(a.data) for a in record.values())
+            sizes.setdefault(reply.metadata.group_id, set()).add(size)
+        assert all(len(s) == 1 for s in sizes.values())
+
+    def test_an_error_of_the_users_code_stays_with_the_agent(self, federation: Make) -> None:
+        @task(space=SPACE)
+        def leaky(params: Any, partition: Any) -> float:
+            if partition.index == 1:
+                raise ValueError("patient 4711 has diabetes")
+            return float(params["x"])
+
+        f = federation(private(), work=leaky)
+        f.grid.__class__ = Tap
+        assert isinstance(f.grid, Tap)
+        f.grid.heard = []
+        strategy = f.start()
+        sent = b"".join(
+            a.data
+            for reply in f.grid.heard
+            for a in reply.content.array_records["fitres.parameters"].values()
+        ) + json.dumps([dict(r.content.config_records["fitres.metrics"]) for r in f.grid.heard]
+        ).encode()  # fmt: skip
+        assert b"4711" not in sent
+        assert b"ValueError" not in sent
+        assert all(r.replied == 3 for r in strategy.reports)
+        (history,) = read_evaluations(f.directory.agents, 3)[1:2]
+        assert all(e.failure == "ValueError: patient 4711 has diabetes" for e in history)
+        assert len(history) == 6
+        assert history[0].params.keys() == {"x", "y"}
+
+    def test_what_breaks_outside_the_users_code_is_told_by_class_only(
+        self, federation: Make
+    ) -> None:
+        @task(space=SPACE, prepare=lambda partition: _refuse())
+        def never(params: Any, data: Any) -> float:
+            return 0.0
+
+        f = federation(private(), work=never)
+        strategy = f.start()
+        assert all(r.declined == {"OSError": 3} for r in strategy.reports)
+
+
+def _refuse() -> None:
+    raise OSError("/home/alice/secret is not there")
+
+
+class TestBudget:
+    def test_the_ledger_holds_every_release_before_it_is_sent(self, federation: Make) -> None:
+        f = federation(private())
+        counts: list[int] = []
+
+        class Reader(Callback):
+            def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+                counts.append(_charges(f))
+
+        f.strategy.callbacks.append(Reader())
+        strategy = f.start()
+        assert counts == [1, 2, 3, 3, 3]
+        assert strategy.reports[-1].privacy is not None
+        spent = [r.privacy["epsilon"] for r in strategy.reports if r.privacy is not None]
+        assert spent == sorted(spent)
+        assert 7.9 < spent[-1] <= 8.0
+
+    def test_a_budget_that_would_be_exceeded_stops_releases_and_not_the_run(
+        self, federation: Make
+    ) -> None:
+        f = federation(private(epsilon=1.5, noise_multiplier=1.0, releases="all"))
+        strategy = f.start()
+        assert strategy.server.finished
+        assert _charges(f) < 4
+        last = strategy.reports[-1].privacy
+        assert last is not None
+        assert last["exhausted"]
+        assert last["epsilon"] <= 1.5
+        assert evaluations(f) == [2, 3, 4, 5, 6]
+
+    def test_a_resumed_run_goes_on_with_its_ledger(self, federation: Make) -> None:
+        f = federation(private())
+        f.strategy.stop = lambda report: report.round == 1
+        f.start()
+        assert _charges(f) == 2
+        again = federation(private())
+        assert again.strategy.privacy() == {**f.strategy.reports[-1].privacy}  # type: ignore[dict-item]
+        again.start()
+        assert _charges(again) == 3
+
+    def test_without_epsilon_nothing_is_called_private(self, federation: Make) -> None:
+        strategy = federation(DPFTSDE(**SMALL)).start()
+        assert strategy.privacy() is None
+
+
+def _charges(f: Federation) -> int:
+    return f.directory.ledger.read_text().count('"event"')
+
+
+class TestFaults:
+    def test_redelivered_messages_pay_for_nothing_twice(self, federation: Make) -> None:
+        f = federation(LocalTS(**SMALL))
+        f.strategy._await_agents(f.grid)
+        for _ in range(3):
+            messages = f.strategy.configure_train(0, ArrayRecord(), ConfigRecord(), f.grid)
+            f.grid.send_and_receive(messages)
+        assert evaluations(f, 0) == [2]
+
+    def test_an_agent_that_lost_its_setup_is_set_up_again(self, federation: Make) -> None:
+        f = federation(private())
+
+        class Amnesia(Callback):
+            def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+                if report.round == 1:
+                    next(iter(f.grid.contexts.values())).state = RecordDict()
+
+        f.strategy.callbacks.append(Amnesia())
+        strategy = f.start()
+        assert strategy.reports[2].declined == {wire.NEEDS_SETUP: 1}
+        assert strategy.reports[3].replied == 3
+
+    def test_bad_replies_are_counted_and_ignored(self, federation: Make) -> None:
+        f = federation(private())
+
+        class Liar(InProcessGrid):
+            def _call(self, message: Message, context: Any) -> Message:
+                reply = super()._call(message, context)
+                if message.metadata.group_id == "1" and message.metadata.dst_node_id == 2:
+                    record = reply.content.array_records["fitres.parameters"]
+                    bad = np.full(8, np.nan)
+                    content = ArrayRecord([bad])
+                    record.update({"0": next(iter(content.values()))})
+                return reply
+
+        f.grid.__class__ = Liar
+        strategy = f.start()
+        assert [r.refused for r in strategy.reports] == [0, 1, 0, 0, 0]
+        assert [r.replied for r in strategy.reports] == [3, 2, 3, 3, 3]
+        server = strategy.server
+        assert np.all(np.isfinite(server.released.latest))  # type: ignore[attr-defined]
+
+    def test_a_space_that_is_not_the_agents_is_refused_at_registration(
+        self, federation: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        from flwr_fbo.core.space import Float, Space
+
+        f = federation(LocalTS(**SMALL), timeout=0.2)
+        other = Space({"x": Float(0.0, 2.0)})
+        f.strategy.plan(RunPlan(other, 3, 4, timeout=0.2))
+        with pytest.raises(TimeoutError, match="none of 3 agents registered"):
+            f.start()
+
+    def test_a_strategy_must_be_planned_first(self) -> None:
+        with pytest.raises(RuntimeError, match="plan"):
+            LocalTS(**SMALL).start(InProcessGrid(None, 1))  # type: ignore[arg-type]
+
+    @pytest.mark.parametrize(
+        ("settings", "fault"),
+        [
+            ({"regions": 0}, "`regions` must be >= 1, but got 0"),
+            ({"sampling_rate": 0.0}, r"`sampling-rate` must be in \(0, 1\], but got 0.0"),
+            ({"sampling_rate": 1.5}, "`sampling-rate`"),
+            ({"clip": -1.0}, "`clip` must be > 0, but got -1.0"),
+            ({"epsilon": 0.0}, "`epsilon` must be > 0"),
+            ({"delta": 1.0}, "`delta` must be in"),
+            ({"releases": "often"}, "`releases` must be all, early"),
+            ({"features": "many"}, "`features` must be int, but got 'many'"),
+        ],
+    )
+    def test_settings_out_of_range_are_refused_at_once(
+        self, settings: dict[str, Any], fault: str
+    ) -> None:
+        with pytest.raises(SettingsError, match=fault):
+            DPFTSDE(**settings)
