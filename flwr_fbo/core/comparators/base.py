@@ -63,6 +63,10 @@ class PullServer(ABC, Generic[S]):
 
     settings_class: ClassVar[type[ComparatorSettings]] = ComparatorSettings
     rounds: int | None = None
+    #: Evaluations that each agent was asked for so far.
+    used: int
+    _idle: int  # rounds in a row without any answer
+    _open: Ask  # what is being asked
 
     def __init__(self, space: Space, agents: int, settings: S, seed: int) -> None:
         if agents < 1:
@@ -154,11 +158,10 @@ class PullServer(ABC, Generic[S]):
         self.sent = np.array(state["sent"], dtype=np.int64)
 
     def _restart(self) -> None:
-        self.used: int = 0
-        self._idle: int = 0
+        self.used = self._idle = 0
         self._answers: list[tuple[Array, int]] = []
         self.start(np.random.default_rng(self._seed))
-        self._open: Ask = self.ask()
+        self._open = self.ask()
 
     def _take(self, rewards: Array, replies: int) -> None:
         self._answers.append((rewards, replies))
