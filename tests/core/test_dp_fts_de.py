@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import copy
+import json
 import math
 
 import numpy as np
@@ -18,8 +18,9 @@ from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import epsilon_of
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import seeded_entropy
-from flwr_fbo.privacy.events import GaussianRelease
+from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
+from flwr_fbo.privacy.released import Released
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
 LINE = Space({"x": Float(0, 1)})
@@ -44,9 +45,10 @@ def releases_of(server, answers, count, round=0):
     """The same round's release, many times over."""
     found = []
     for _ in range(count):
-        server.load_state_dict({"round": round, "released": None, "exhausted": False})
+        empty = {"round": round, "released": Released().to_dict(), "exhausted": False}
+        server.load_state_dict(empty)
         server.close(answers)
-        found.append(server.released)
+        found.append(server.released.latest)
     return np.array(found)
 
 
@@ -131,9 +133,9 @@ def test_denominators_stay_whatever_arrives():
     agents, vectors = 6, vectors_of(6, 5)
     server = make(agents, regions=1, weights="uniform")
     server.close(replies(vectors, [0, 3]))
-    np.testing.assert_allclose(server.released[0], (vectors[0] + vectors[3]) / 6, rtol=1e-12)
+    np.testing.assert_allclose(server.released.latest[0], (vectors[0] + vectors[3]) / 6, rtol=1e-12)
     server.close({n: Reply(declined="ValueError") for n in range(6)})
-    assert np.array_equal(server.released, np.zeros((1, 5)))
+    assert np.array_equal(server.released.latest, np.zeros((1, 5)))
 
 
 def test_without_noise_one_region_is_the_plain_mean():
@@ -142,7 +144,7 @@ def test_without_noise_one_region_is_the_plain_mean():
     server.close(replies(vectors))
     assert server.private is False
     assert server.budget is None
-    np.testing.assert_allclose(server.released[0], vectors.mean(axis=0), rtol=1e-12)
+    np.testing.assert_allclose(server.released.latest[0], vectors.mean(axis=0), rtol=1e-12)
 
 
 def test_without_noise_it_is_fts_de_and_clips_only_when_told():
@@ -151,10 +153,12 @@ def test_without_noise_it_is_fts_de_and_clips_only_when_told():
     schedule = WeightSchedule("softmax-15", 0, 3)
     for t in range(5):
         server.close(replies(vectors))
-        np.testing.assert_allclose(server.released, schedule.at(t, 12, 2) @ vectors, rtol=1e-12)
+        np.testing.assert_allclose(
+            server.released.latest, schedule.at(t, 12, 2) @ vectors, rtol=1e-12
+        )
     bounded.close(replies(vectors))
     expected = WeightSchedule().at(0, 12, 2) @ clipped(vectors, 2.0 / math.sqrt(2))
-    np.testing.assert_allclose(bounded.released, expected, rtol=1e-12)
+    np.testing.assert_allclose(bounded.released.latest, expected, rtol=1e-12)
 
 
 def test_sampling_without_noise_is_unbiased_and_follows_the_seed():
@@ -162,15 +166,44 @@ def test_sampling_without_noise_is_unbiased_and_follows_the_seed():
     first, second, other = (make(sampling_rate=0.5, regions=1, seed=s) for s in (3, 3, 4))
     for server in (first, second, other):
         server.close(replies(vectors))
-    assert np.array_equal(first.released, second.released)
-    assert not np.array_equal(first.released, other.released)
+    assert np.array_equal(first.released.latest, second.released.latest)
+    assert not np.array_equal(first.released.latest, other.released.latest)
     found = []
     for seed in range(600):
         server = make(sampling_rate=0.5, regions=1, seed=seed)
         server.close(replies(vectors))
-        found.append(server.released[0])
+        found.append(server.released.latest[0])
     sd = np.sqrt((vectors**2).sum(axis=0)) / 12  # (1 - q) / q = 1
     assert np.all(np.abs(np.mean(found, axis=0) - vectors.mean(axis=0)) < 4 * sd / math.sqrt(600))
+
+
+def test_a_sample_of_fixed_size_has_that_size_and_an_unbiased_mean():
+    # N q = 3.5 rounds to 4: the division must be by 4 / 10 then, not by 0.35
+    agents, count = 10, 1500
+    server = make(
+        agents, sampling="fixed-size", sampling_rate=0.35, noise_multiplier=0.01, clip=1.0,
+        regions=1, features=agents,
+    )  # fmt: skip
+    found = releases_of(server, replies(np.eye(agents)), count)[:, 0]
+    members = found * agents * 0.4 > 0.5
+    assert set(members.sum(axis=1)) == {4}
+    sd = math.sqrt(0.4 * 0.6 / count)
+    np.testing.assert_allclose(members.mean(axis=0), 0.4, atol=4 * sd)
+    np.testing.assert_allclose(found.mean(axis=0) * agents, 1.0, atol=4 * sd / 0.4)
+    assert {type(e) for e in server.budget.ledger.events} == {FixedSizeRelease}
+    assert server.budget.ledger.events[0] == FixedSizeRelease(0.01, 10, 4, 0)
+    plain = make(agents, sampling="fixed-size", sampling_rate=0.35, regions=1, features=agents)
+    plain.close(replies(np.eye(agents)))
+    np.testing.assert_allclose(np.sort(plain.released.latest[0]), [0] * 6 + [0.25] * 4)
+
+
+def test_a_planned_run_of_fixed_size_keeps_to_its_budget():
+    server = make(40, 3, sampling="fixed-size", sampling_rate=0.5, epsilon=8.0, releases="0,2")
+    while not server.finished:
+        server.close(replies(vectors_of(40, 5)))
+    assert not server.exhausted
+    assert 0.9 * 8.0 < server.budget.spent <= 8.0
+    assert server.budget.name == "fixed-size"
 
 
 def test_noise_comes_from_the_operating_system_unless_it_says_not_private():
@@ -181,8 +214,10 @@ def test_noise_comes_from_the_operating_system_unless_it_says_not_private():
         server.close(vectors)
     assert real.private
     assert not seeded.private
-    assert not np.array_equal(real.released, again.released)
-    assert np.array_equal(seeded.released, same.released)
+    assert not make(noise_multiplier=1.0, entropy=None, noise_seed=1).private
+    assert not make(noise_multiplier=1.0, entropy=None, diagnostics=True).private
+    assert not np.array_equal(real.released.latest, again.released.latest)
+    assert np.array_equal(seeded.released.latest, same.released.latest)
 
 
 def test_the_bound_is_s_over_root_p_and_in_private_root_m_where_unset():
@@ -236,6 +271,33 @@ def test_agents_go_on_with_the_last_release():
     assert np.array_equal(seen[4], seen[5])
 
 
+def test_agents_may_be_told_the_average_of_the_releases_by_their_noise():
+    server = make(rounds=4, noise_multiplier=1.0, releases="0,2,3", advice="average",
+                  weights_hold=0, weights_decay=3)  # fmt: skip
+    vectors, seen, precisions = vectors_of(12, 5), [], []
+    for t in range(5):
+        if t:
+            advice = server.requests([0])[0].arrays["advice"]
+            expected = np.average(seen, axis=0, weights=precisions)
+            np.testing.assert_allclose(advice, expected, rtol=1e-12)
+        server.close(replies(vectors))
+        if t in (0, 2, 3):
+            seen.append(server.released.latest)
+            weights = WeightSchedule("softmax-15", 0, 3).at(t, 12, 2)
+            precisions.append(joint_sensitivity(weights, math.sqrt(2 * 5)) ** -2)
+    assert len(server.released) == 3
+    assert precisions[0] < precisions[2]  # uniform weights need less noise
+
+
+def test_drawing_a_release_remembers_nothing():
+    server = make(noise_multiplier=1.0)
+    before = server.state_dict()
+    drawn = server.draw_release(dict(enumerate(vectors_of(12, 5))), seeded_entropy(5))
+    assert drawn.shape == (2, 5)
+    assert server.state_dict() == before
+    assert server.budget.ledger.events == ()
+
+
 def test_before_any_release_there_is_no_advice():
     server = make(rounds=3, releases="2")
     server.close({})
@@ -282,12 +344,13 @@ def test_an_exhausted_budget_stops_releases_before_charging_and_agents_keep_the_
         request = server.requests([0])[0]
         assert bool(request.expects) == (t < 3)  # the third is asked for, and then refused
         server.close(replies(vectors_of(12, 5)))
-        released.append(server.released)
+        released.append(server.released.latest)
     assert server.exhausted
     assert server.finished
     assert len(budget.ledger.events) == 2
     assert budget.spent <= budget.epsilon
-    assert released[1] is released[2] is released[5]
+    assert np.array_equal(released[1], released[2])
+    assert np.array_equal(released[1], released[5])
     assert not np.array_equal(released[0], released[1])
 
 
@@ -300,7 +363,7 @@ def test_a_budget_that_was_spent_before_stays_spent():
     server = make(rounds=3, noise_multiplier=1.0, budget=budget, delta=1e-2)
     server.close(replies(vectors_of(12, 5)))
     assert server.exhausted
-    assert server.released is None
+    assert server.released.latest is None
 
 
 class Watched:
@@ -347,7 +410,7 @@ def test_what_cannot_be_charged_is_not_released():
     with pytest.raises(OSError, match="disk full"):
         server.close(replies(vectors_of(12, 5)))
     assert log == ["charge"]
-    assert server.released is None
+    assert server.released.latest is None
     assert server.round == 0
 
 
@@ -405,7 +468,8 @@ def test_the_state_holds_no_sample_and_no_source_of_noise():
     server.close(replies(vectors_of(12, 5)))
     state = server.state_dict()
     assert set(state) == {"round", "released", "exhausted"}
-    copy.deepcopy(state)
+    assert set(state["released"]) == {"half_life", "vectors", "deviations", "rounds"}
+    assert json.loads(json.dumps(state)) == state
 
 
 def test_it_runs_with_agents():
@@ -460,4 +524,4 @@ def test_one_agent_alone_needs_no_delta():
     server = make(agents=1, rounds=2, regions=1)
     assert server.delta is None
     server.close(replies(vectors_of(1, 5)))
-    np.testing.assert_allclose(server.released, vectors_of(1, 5))
+    np.testing.assert_allclose(server.released.latest, vectors_of(1, 5))
