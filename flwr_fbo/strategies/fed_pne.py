@@ -68,7 +68,7 @@ class FedPNE(GlobalStrategy):
         found = self.server.guarantees()
         if found is None:
             return None
-        named = found.to_dict()[f"one_{self.settings.protects}"]
+        named = found.to_dict()[f"one {self.settings.protects}"]
         return {
             "epsilon": named["epsilon"],
             "delta": named["delta"],

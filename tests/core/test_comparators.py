@@ -78,7 +78,7 @@ def test_every_comparator_keeps_the_budget_and_resumes(name: str, space: Space) 
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_every_comparator_finds_a_plain_optimum(name: str) -> None:
-    budget = {"optuna-batch": 40, "fed1-ucb": 400, "kernel-ts": 40}.get(name, 120)
+    budget = {"optuna-batch": 40, "fed1-ucb": 400, "hct": 400, "kernel-ts": 40}.get(name, 120)
     server, agents = build(name, 5, budget=budget)
     while not server.finished:
         one_round(server, agents)
