@@ -192,7 +192,7 @@ def section_heavy(bench: Bench) -> None:
     """Fig. 2 (d) to (f): not private, heavy tails."""
     plays = bench.plays(2_000)
     for kernel in ("se", "matern52"):
-        make = lambda n, k=kernel: synthetic(n, function_kernel=k, noise="student-t")  # noqa: E731
+        make = lambda n, k=kernel: synthetic(n, function_kernel=k, noise_law="student-t")  # noqa: E731
         bench.table(f"Student-t, 3 d.o.f., {kernel}", make, OPEN, plays)
     for name in _real():
         bench.table(f"{name}, units of B", lambda n, d=name: real(d), OPEN, plays)
@@ -229,7 +229,7 @@ def _tail_shares(name: str, degrees: float, plays: int, trials: range) -> Array:
 
 def _heavier(trial: int, degrees: float) -> Bandit:
     """Noise with heavier tails than the learner is told (c = 3)."""
-    bandit = synthetic(trial, noise="student-t")
+    bandit = synthetic(trial, noise_law="student-t")
     noise: Noise = lambda arm, count, rng: rng.standard_t(degrees, count)  # noqa: E731
     return Bandit(bandit.space, bandit.mean, bandit.covariance, noise, bandit.presets)
 
