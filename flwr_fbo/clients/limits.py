@@ -6,7 +6,8 @@ server asks:
 ========================  ================================================================
 node-config key           meaning
 ========================  ================================================================
-``epsilon-limit``         most epsilon of all that this agent ever sends (one user)
+``epsilon-limit``         most epsilon of all that this agent ever sends (one user); in
+                          DP-FTS-DE and FTS it turns local privacy on
 ``epsilon-limit-reward``  most epsilon about one evaluation (Fed-PNE)
 ``delta-limit``           the delta of both; 1e-5 where unset
 ``budget-file``           a file that keeps the books over all runs (LDP-BO); needs

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from flwr_fbo.client_app import client_app
@@ -12,6 +13,7 @@ from flwr_fbo.core.space import Float, Space
 from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.strategies import FBOStrategy, RunPlan
 from flwr_fbo.strategies.fed_pne import FedPNE
+from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.strategies.ldp import LDPTGP
 from flwr_fbo.tasks import task
 
@@ -29,7 +31,7 @@ def start(
     grid = InProcessGrid(client_app(hill, folder, name), agents)
     for context in grid.contexts.values():
         context.node_config.update(node)
-    strategy.plan(RunPlan(SPACE, agents, 0, timeout=0.5))
+    strategy.plan(RunPlan(SPACE, agents, 3, timeout=0.5))
     strategy.start(grid)
     return strategy
 
@@ -54,6 +56,19 @@ def test_the_owners_books_go_on_over_runs(tmp_path: Path) -> None:
     assert second.stopped == "budgets"
     assert len(second.played) == 2
     assert (tmp_path / "mine.books").read_text().count('"event"') == 7
+
+
+@pytest.mark.parametrize("asked", [None, 8.0])
+def test_a_limit_makes_vectors_locally_private(tmp_path: Path, asked: float | None) -> None:
+    strategy = FTS(initial_points=2, features=8, refit_every=0, local_epsilon=asked)
+    strategy.stop = lambda report: report.round == 0
+    start(strategy, "fts", tmp_path, **{"epsilon-limit": 0.5})
+    # The clip is sqrt(8); noise for ten answers at epsilon .5 is some hundred times as long.
+    server: Any = strategy.server
+    lengths = [float(np.linalg.norm(v)) for v in server.messages.values()]
+    assert len(lengths) == 3
+    assert min(lengths) > 100
+    assert len(list(tmp_path.glob("*.privacy.jsonl"))) == 3
 
 
 def test_books_need_a_limit(tmp_path: Path) -> None:
