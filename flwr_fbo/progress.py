@@ -82,7 +82,7 @@ def _compared(name: str, found: Outcome, other: Outcome) -> str:
 
 def _privacy(result: Mapping[str, Any]) -> str:
     if result["epsilon"] is None:
-        return "none: agents' vectors were shared or not at all, without noise"
+        return result["notice"] or "none: vectors were shared as they are, or not at all"
     text = f"epsilon {result['epsilon']:.3f} at delta {result['delta']:.2e}, per agent, whole run"
     text += ", against the server too" if result["local"] else ""
-    return text if result["private"] else f"NOT PRIVATE (would be {text})"
+    return f"{result['notice']} (otherwise {text})" if result["notice"] else text

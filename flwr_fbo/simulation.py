@@ -86,6 +86,7 @@ def _one(
         "best": found.best,
         "regret": found.regret,
         **_privacy(spec.strategy),
+        "notice": spec.strategy.notice(),
         "failures": found.failed_evaluations + lost,
         "complete": spec.strategy.completed and whole and scored,
         "seconds": seconds,
@@ -93,6 +94,8 @@ def _one(
         "agents_best": found.agents,
         **spec.strategy.findings(histories),
     }
+    for name, text in spec.strategy.files().items():
+        (directory.root / name).write_text(text)
     directory.write_json("result.json", result)
     return result, found
 

@@ -150,6 +150,14 @@ class FBOStrategy(Strategy):
         """What the result file says besides what all results say, from the agents' journals."""
         return {}
 
+    def files(self) -> dict[str, str]:
+        """Texts to keep in the run directory at the end, by file name."""
+        return {}
+
+    def notice(self) -> str:
+        """What a person must know before trusting the run's privacy; empty where nothing is."""
+        return ""
+
     @property
     def completed(self) -> bool:
         """Whether all was done that the settings ask for."""
