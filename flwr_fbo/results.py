@@ -71,6 +71,8 @@ class Result:
     seconds: float
     run_dir: str
     agents_best: list[dict[str, Any]]
+    #: What must be known before its privacy is trusted; empty where nothing is.
+    notice: str = ""
     #: Why the run ended before its rounds were over; empty where it did not.
     stopped_early: str = ""
     findings: Mapping[str, Any] = field(default_factory=dict)

@@ -128,6 +128,8 @@ def _one(
     started = time.perf_counter()
     run(spec, directory, engine, [*watching, *callbacks])
     result = _result(spec, directory, time.perf_counter() - started)
+    for name, text in spec.strategy.files().items():
+        (directory.root / name).write_text(text)
     directory.write_json("result.json", result.to_dict())
     return result
 
@@ -160,6 +162,7 @@ def _result(spec: RunSpec, directory: RunDirectory, seconds: float) -> Result:
         delta=privacy.get("delta"),
         private=privacy.get("private", False),
         local=privacy.get("local", False),
+        notice=strategy.notice(),
         failures=found.failed_evaluations + lost,
         complete=strategy.completed and whole and scored,
         seconds=seconds,

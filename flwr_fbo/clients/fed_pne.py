@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flwr_fbo.clients.base import FBOClient
+from flwr_fbo.clients.limits import pull_limits
 from flwr_fbo.core.comparators.fn_ucb import KIND as FN_UCB
 from flwr_fbo.core.comparators.fn_ucb import FNUCBAgent
 from flwr_fbo.core.evaluation import Evaluator, Records
@@ -20,7 +21,8 @@ class FedPNEClient(FBOClient):
         self, setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...]
     ) -> Agent:
         """See :class:`FBOClient`."""
-        return FedPNEAgent(setup, evaluator, records, seed)
+        limits = pull_limits(self._partition.config)
+        return FedPNEAgent(setup, evaluator, records, seed, limits=limits)
 
 
 class FNUCBClient(FBOClient):

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
+import numpy as np
+
 from flwr_fbo.clients.base import FBOClient
+from flwr_fbo.clients.limits import DEFAULT_DELTA, number, reward_budget
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.ldp.agent import RewardAgent
 from flwr_fbo.core.ldp.server import KIND
@@ -14,8 +20,20 @@ class RewardClient(FBOClient):
 
     kind = KIND
 
+    def fit(
+        self, parameters: list[np.ndarray], config: dict[str, Any]
+    ) -> tuple[list[np.ndarray], int, dict[str, Any]]:
+        """See :class:`FBOClient`; the owner's books are closed with the message."""
+        with contextlib.ExitStack() as self._stack:
+            return super().fit(parameters, config)
+
     def make_agent(
         self, setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...]
     ) -> Agent:
         """See :class:`FBOClient`."""
-        return RewardAgent(setup, evaluator, records, seed)
+        node, owner = self._partition.config, f"agent {self._partition.index}"
+        gaussian = setup.values.get("mechanism") == "gaussian"
+        delta = (number(node, "delta-limit") or DEFAULT_DELTA) if gaussian else 0.0
+        budget = reward_budget(node, owner, delta, self._stack)
+        limit = number(node, "epsilon-limit")
+        return RewardAgent(setup, evaluator, records, seed, limit=limit, budget=budget)

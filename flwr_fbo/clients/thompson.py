@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from flwr_fbo.clients.base import FBOClient
+from flwr_fbo.clients.limits import number
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.local_privacy import LocallyPrivateAgent
 from flwr_fbo.core.protocol import Agent, Setup
@@ -20,8 +21,11 @@ class ThompsonClient(FBOClient):
     ) -> Agent:
         """See :class:`FBOClient`."""
         agent = ThompsonAgent(setup, evaluator, records, seed)
-        if "local-epsilon" not in setup.values:
+        asked = setup.values.get("local-epsilon")
+        limits = [v for v in (asked, number(self._partition.config, "epsilon-limit")) if v]
+        if not limits:
             return agent
-        settings = ThompsonSettings.from_mapping(setup.values)
+        stricter = {**setup.values, "local-epsilon": float(min(limits))}
+        settings = ThompsonSettings.from_mapping(stricter)
         owner = f"agent {self._partition.index}"
         return LocallyPrivateAgent(agent, settings, records, self.privacy_ledger, owner)

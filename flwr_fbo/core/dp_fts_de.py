@@ -44,7 +44,7 @@ from flwr_fbo.core.thompson import ThompsonSettings
 from flwr_fbo.core.thompson_server import ThompsonServer
 from flwr_fbo.privacy.accountants import AccountantName
 from flwr_fbo.privacy.budget import PrivacyBudget
-from flwr_fbo.privacy.calibration import default_delta, noise_multiplier_for
+from flwr_fbo.privacy.calibration import default_delta, fixed_size, noise_multiplier_for
 from flwr_fbo.privacy.entropy import (
     Entropy,
     fixed_size_sample,
@@ -223,16 +223,16 @@ class DPFTSDEServer(ThompsonServer):
 
     def _absorb(self, vectors: Mapping[int, Array]) -> None:
         if self.budget is None:  # not private: the sample may be foretold, and can be repeated
-            selected = self._rng(2, self.round).random(self.agents) < self.settings.sampling_rate
-            total = self._sum({n: v for n, v in vectors.items() if selected[n]}, None).plain
-            self._remember(total / self.settings.sampling_rate, 0.0)
+            entropy = seeded_entropy(int(self._rng(2, self.round).integers(2**62)))
+            total = self._sum(self._selected(vectors, entropy), None).plain
+            self._remember(total / self._rate, 0.0)
             return
         event = self._event()
         if self.budget.would_exceed(event):
             self.exhausted = True  # agents go on with what was released, which costs nothing
             return
         self.budget.charge(event)  # on disk before anything is drawn
-        deviation = self._mechanism().deviation / self.settings.sampling_rate
+        deviation = self._mechanism().deviation / self._rate
         self._remember(self.draw_release(vectors, self._entropy), deviation)
 
     def _remember(self, vector: Array, deviation: float) -> None:
@@ -251,8 +251,14 @@ class DPFTSDEServer(ThompsonServer):
 
     @property
     def _sample_size(self) -> int:
-        """N q agents, at least one."""
-        return max(1, round(self.agents * self.settings.sampling_rate))
+        """N q agents, rounded; at least one."""
+        return fixed_size(self.agents, self.settings.sampling_rate)
+
+    @property
+    def _rate(self) -> float:
+        """How likely each agent is to count: q, or what rounding N q leaves of it."""
+        s = self.settings
+        return self._sample_size / self.agents if s.sampling == "fixed-size" else s.sampling_rate
 
     def _mechanism(self) -> GaussianSum:
         """The noise for this round's weights, before division by q."""
@@ -271,10 +277,10 @@ class DPFTSDEServer(ThompsonServer):
         mechanism = self._mechanism()
         total = self._sum(self._selected(vectors, entropy), mechanism).exact
         released = mechanism.release(total.ravel(), entropy)
-        return np.asarray(released.reshape(total.shape) / self.settings.sampling_rate)
+        return np.asarray(released.reshape(total.shape) / self._rate)
 
     def _selected(self, vectors: Mapping[int, Array], entropy: Entropy) -> dict[int, Array]:
-        """S_t: each agent with probability q, from the operating system's entropy. Not kept."""
+        """S_t, drawn from this entropy. Not kept."""
         if self.settings.sampling == "fixed-size":
             selected = fixed_size_sample(self.agents, self._sample_size, entropy)
         else:

@@ -70,7 +70,7 @@ class FedPNEAgent:
         self._limits = [limits] if limits is not None else []
         if self.settings.protects == "user" and self.settings.epsilon is not None:
             promise = self.settings.epsilon * (1 + 1e-9)  # sigma was rounded up, epsilon as well
-            self._limits.append(PrivacyLimits(one_user=promise, delta=self.settings.privacy_delta))
+            self._limits.append(PrivacyLimits(one_user=promise, delta=self.settings.delta))
         self._records, self._entropy = records, entropy or system_entropy()
         self._releases = {record["phase"]: record for record in records.read(self.KIND)}
 

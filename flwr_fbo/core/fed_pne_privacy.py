@@ -5,7 +5,7 @@ Notation
 ==================  ==================================================  ======
 paper               here                                                shape
 ==================  ==================================================  ======
-``epsilon, delta``  ``settings.epsilon``, ``settings.privacy_delta``    scalar
+``epsilon, delta``  ``settings.epsilon``, ``settings.delta``    scalar
 ``sigma``           ``noise.sigma``; see :class:`MeanNoise`             scalar
 ``t_{m,h,i}``       ``pulls``                                           (K,)
 ==================  ==================================================  ======
@@ -27,7 +27,7 @@ chosen as they may be by what was released before (Dong, Roth and Su 2022).
 A Gaussian mechanism of parameter ``mu`` is (epsilon, delta)-private exactly when
 ``delta >= Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)`` (Balle and Wang 2018).
 The paper's ``sigma^2 = 2 log(1.25/delta) / epsilon^2`` is proved for ``epsilon <= 1`` only; beyond
-that, and everywhere but in ``noise="reward"``, the exact condition is used.
+that, and everywhere but in ``noise_on="reward"``, the exact condition is used.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ def _gaussian_delta(epsilon: float, mu: float) -> float:
 @lru_cache(maxsize=64)
 def mean_noise(settings: FedPNESettings) -> MeanNoise:
     """The noise that keeps the settings' promise; none where they make no promise."""
-    epsilon, delta = settings.epsilon, settings.privacy_delta
+    epsilon, delta = settings.epsilon, settings.delta
     if epsilon is None:
         return MeanNoise()
     if settings.protects == "user":
         # `releases` means, each of sensitivity 1, are one release of sensitivity sqrt(releases)
-        return MeanNoise(math.sqrt(settings.releases) * gaussian_sigma(epsilon, delta), power=0)
-    if settings.noise == "reward":
+        return MeanNoise(math.sqrt(settings.most_means) * gaussian_sigma(epsilon, delta), power=0)
+    if settings.noise_on == "reward":
         if epsilon <= 1:  # Theorem D.1
             return MeanNoise(math.sqrt(2 * math.log(1.25 / delta)) / epsilon, power=1)
         return MeanNoise(gaussian_sigma(epsilon, delta), power=1)
@@ -135,7 +135,7 @@ def guarantees(
     """What means of so many rewards each, all of one agent, reveal; None without noise."""
     if not settings.private:
         return None
-    delta = settings.privacy_delta if delta is None else delta
+    delta = settings.delta if delta is None else delta
     if not len(pulls):
         return Guarantees(delta, 0.0, 0.0)
     deviation = np.sqrt(mean_noise(settings).variance(pulls))  # (K,)

@@ -187,7 +187,7 @@ class NodeElimination:
             )
         if self.releases is not None and nodes > self.releases:
             raise SettingsError(
-                f"`releases` must be enough for one phase, but the first phase sends {nodes} "
+                f"`most-means` must be enough for one phase, but the first phase sends {nodes} "
                 f"means and may send {self.releases}"
             )
 

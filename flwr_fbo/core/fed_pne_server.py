@@ -67,7 +67,7 @@ class FedPNEServer:
                 settings.decays, self._shares(settings.budget), self._releases(), strict=True
             )
         ]
-        self.quorum = max(1, math.ceil(settings.quorum * agents))
+        self.quorum = max(1, math.ceil(settings.phase_quorum * agents))
         self.round = self.phase = 0
         self.sent = np.zeros(agents, dtype=np.int64)  # numbers sent by each agent
         self.stopped = ""
@@ -116,7 +116,7 @@ class FedPNEServer:
             self._end_phase()
         elif len(self._retired - set(self._answered)) > self.agents - self.quorum:
             self.stopped = BUDGET
-        elif self._idle >= self.settings.patience:
+        elif self._idle >= self.settings.idle_rounds:
             self.stopped = STALLED
 
     def outcomes(self) -> list[tuple[int, Outcome]]:
@@ -164,7 +164,7 @@ class FedPNEServer:
     def _releases(self) -> list[int] | list[None]:
         """How many means each search may have sent, where a user's privacy limits them."""
         if self.settings.private and self.settings.protects == "user":
-            return self._shares(self.settings.releases)
+            return self._shares(self.settings.most_means)
         return [None] * self.settings.searches
 
     def _phases(self) -> list[tuple[NodeElimination, Phase]]:

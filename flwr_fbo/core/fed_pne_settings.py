@@ -56,9 +56,9 @@ class FedPNESettings(Settings):
     )
     confidence_scale: float | None = setting(None, "c, if not as `constants` says", above(0))
     confidence_inner: float | None = setting(None, "c_1, if not as `constants` says", above(0))
-    delta: float | None = setting(
+    failure: float | None = setting(
         None,
-        "confidence parameter; unset: 1 / agents",
+        "probability that a confidence bound may fail (delta); unset: 1 / agents",
         within(0, 1, open_low=True),
     )
     arity: int = setting(2, "most children a node can have (k)", at_least(2))
@@ -76,12 +76,12 @@ class FedPNESettings(Settings):
         "how the last phase is cut to the budget: children of the best nodes first, nodes in "
         "their order, or fewer pulls of all",
     )
-    quorum: float = setting(
+    phase_quorum: float = setting(
         0.5,
         "share of the agents whose answers a phase needs; with fewer it is asked again",
         within(0, 1, open_low=True),
     )
-    patience: int = setting(
+    idle_rounds: int = setting(
         20, "rounds in a row without a single new answer after which the run ends", at_least(1)
     )
     pulls_per_message: int | None = setting(
@@ -90,16 +90,14 @@ class FedPNESettings(Settings):
     reward_low: float = setting(0.0, "score that counts as reward 0")
     reward_high: float = setting(1.0, "score that counts as reward 1")
     epsilon: float | None = setting(None, "privacy parameter; unset: no noise", above(0))
-    privacy_delta: float = setting(
-        1e-5, "privacy's delta", within(0, 1, open_low=True, open_high=True)
-    )
+    delta: float = setting(1e-5, "privacy's delta", within(0, 1, open_low=True, open_high=True))
     protects: Literal["reward", "user"] = setting(
         "reward", "what epsilon protects: one evaluation, or all that an agent ever evaluates"
     )
-    noise: Literal["mean", "reward"] = setting(
+    noise_on: Literal["mean", "reward"] = setting(
         "mean", "noise on each node's mean, or on every reward as published"
     )
-    releases: int = setting(
+    most_means: int = setting(
         64, "means an agent sends in all when `protects` is user; the noise grows with it", above(0)
     )
 
@@ -110,9 +108,9 @@ class FedPNESettings(Settings):
                 "`reward-low` must be < `reward-high`, but got "
                 f"(reward-low={self.reward_low}, reward-high={self.reward_high})"
             )
-        if self.protects == "user" and self.noise == "reward":
+        if self.protects == "user" and self.noise_on == "reward":
             raise SettingsError(
-                "`noise` must be mean where `protects` is user: noise on every reward costs "
+                "`noise-on` must be mean where `protects` is user: noise on every reward costs "
                 "a user as many releases as rewards"
             )
         if self.searches > self.budget:
@@ -181,7 +179,7 @@ class Confidence:
         scale = settings.confidence_scale or (2.0 if theory else 0.1)
         inner = settings.confidence_inner or ((2 * agents) ** 0.125 if theory else 1.0)
         # Theorem 3.1 sets delta = 1/M, which for a single agent would leave log(c_1 T) only.
-        ratio = inner * settings.budget / (settings.delta or 1.0 / agents)
+        ratio = inner * settings.budget / (settings.failure or 1.0 / agents)
         return cls(
             scale=scale,
             log=math.log(max(ratio, math.e)),  # a budget of one or two would make it vanish

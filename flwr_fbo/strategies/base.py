@@ -170,6 +170,14 @@ class FBOStrategy(Strategy):
         """A point for all agents, from all that was made public; None where nothing was."""
         return None
 
+    def files(self) -> dict[str, str]:
+        """Texts to keep in the run directory at the end, by file name."""
+        return {}
+
+    def notice(self) -> str:
+        """What a person must know before trusting the run's privacy; empty where nothing is."""
+        return ""
+
     @property
     def completed(self) -> bool:
         """Whether all was done that the settings ask for."""

@@ -72,15 +72,17 @@ class DPFTSDE(ThompsonStrategy):
     def summary(self) -> None:
         """See :class:`FBOStrategy`."""
         super().summary()
-        server = self.server
-        assert isinstance(server, DPFTSDEServer)
-        if not server.private:
-            logger.warning("this run is NOT PRIVATE: %s", self._why_not_private())
+        if self.notice():
+            logger.warning("this run is %s", self.notice())
 
-    def _why_not_private(self) -> str:
-        if not self.settings.private:
-            return "no epsilon was given"
-        return "agents send their scores" if self.settings.diagnostics else "its noise is seeded"
+    def notice(self) -> str:
+        """See :class:`FBOStrategy`."""
+        s = self.settings
+        if not s.private:
+            return "" if s.local_epsilon else "NOT PRIVATE: no epsilon was given"
+        if s.diagnostics:
+            return "NOT PRIVATE: agents send their scores"
+        return "NOT PRIVATE: its noise is seeded" if s.noise_seed is not None else ""
 
     def release(self) -> Release | None:
         """See :class:`FBOStrategy`."""

@@ -11,7 +11,15 @@ from flwr_fbo.core.comparators import load
 from flwr_fbo.core.comparators.base import ComparatorSettings, PullServer
 from flwr_fbo.core.comparators.fn_ucb import FNUCBServer
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.fed_pne import FedPNEServer, FedPNESettings, cumulative_regret, result, tree
+from flwr_fbo.core.fed_pne import (
+    FedPNEServer,
+    FedPNESettings,
+    cumulative_regret,
+    result,
+    tree,
+    tree_svg,
+    tree_text,
+)
 from flwr_fbo.core.protocol import Server
 from flwr_fbo.core.settings import Settings
 from flwr_fbo.strategies.base import FBOStrategy, RunPlan
@@ -45,6 +53,7 @@ class FedPNE(GlobalStrategy):
 
     settings_class = FedPNESettings
     settings: FedPNESettings
+    paper_settings: ClassVar[Mapping[str, Any]] = {"last-phase": "in-order", "noise-on": "reward"}
 
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
@@ -62,6 +71,11 @@ class FedPNE(GlobalStrategy):
         assert isinstance(self.server, FedPNEServer)
         return {**super().findings(histories), **result(self.server), "tree": tree(self.server)}
 
+    def files(self) -> dict[str, str]:
+        """See :class:`FBOStrategy`: the tree that was explored, as picture and text."""
+        assert isinstance(self.server, FedPNEServer)
+        return {"tree.svg": tree_svg(self.server), "tree.txt": tree_text(self.server) + "\n"}
+
     def privacy(self) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`: the guarantee that the settings name, against everybody."""
         assert isinstance(self.server, FedPNEServer)
@@ -74,7 +88,7 @@ class FedPNE(GlobalStrategy):
             "delta": named["delta"],
             "budget": self.settings.epsilon,
             "private": True,
-            "exhausted": bool(self.server.stopped),
+            "exhausted": self.server.stopped == "budget",
             "local": True,
         }
 

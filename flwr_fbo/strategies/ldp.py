@@ -23,6 +23,8 @@ class RewardStrategy(FBOStrategy):
     settings_class = LDPSettings
     settings: LDPSettings
     #: Agents repeat answers that a crash lost, at no cost: rounds need not be stored one by one.
+    #: If other agents are there after a crash than before it, the server's own figure of what
+    #: they spent may miss up to a second's answers; the agents' books, which decide, miss none.
     checkpoint_seconds = 1.0
 
     @classmethod

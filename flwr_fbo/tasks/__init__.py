@@ -15,6 +15,7 @@ BUILT_IN: dict[str, str] = {
     "doublesine": "flwr_fbo.tasks.garland:DoubleSineTask",
     "garland": "flwr_fbo.tasks.garland:GarlandTask",
     "landmine": "flwr_fbo.tasks.landmine:LandmineTask",
+    "landmine-global": "flwr_fbo.tasks.landmine:LandmineGlobalTask",
     "activity": "flwr_fbo.tasks.activity:ActivityTask",
     "glasses": "flwr_fbo.tasks.glasses:GlassesTask",
     "emnist": "flwr_fbo.tasks.emnist:EmnistTask",

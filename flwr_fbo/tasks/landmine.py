@@ -19,7 +19,7 @@ from flwr_fbo.core.space import Float, Space
 from flwr_fbo.data.generated import landmine_field
 from flwr_fbo.data.landmine import FIELDS, landmine
 from flwr_fbo.data.sources import LANDMINE, Source
-from flwr_fbo.tasks.base import Params, Partition
+from flwr_fbo.tasks.base import Params, Partition, Seeks
 from flwr_fbo.tasks.data_task import DataSettings, DataTask, stratified_halves
 from flwr_fbo.tasks.svm import Halves, svm_auc
 
@@ -68,3 +68,14 @@ class LandmineTask(DataTask):
     def score(self, params: Params) -> float:
         """See :class:`DataTask`."""
         return svm_auc(self.data, params)
+
+
+class LandmineGlobalTask(LandmineTask):
+    """One C and gamma for all 29 fields: what counts is the mean of their AUCs (Fed-PNE)."""
+
+    seeks: ClassVar[Seeks] = "global"
+
+    @property
+    def name(self) -> str:
+        """See :class:`Task`."""
+        return super().name.replace("landmineglobal", "landmine-global")

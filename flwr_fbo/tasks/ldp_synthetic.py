@@ -26,13 +26,13 @@ HEAVY_QUANTILE = 0.99
 class LDPSyntheticSettings(Settings):
     """The paper's problem by default; these are the task's, not the learner's."""
 
-    arms: int = setting(100, "points of the domain", at_least(2))
+    domain_size: int = setting(100, "points of the domain", at_least(2))
     supports: int = setting(100, "support points of the function (p)", at_least(1))
     function_kernel: Literal["se", "matern12", "matern32", "matern52"] = setting(
         "matern52", "kernel the function is made of; the learner is given the same"
     )
     function_lengthscale: float = setting(0.2, "its length scale", above(0))
-    noise: Literal["uniform", "student-t"] = setting("uniform", "law of a reward's noise")
+    noise_law: Literal["uniform", "student-t"] = setting("uniform", "law of a reward's noise")
     noise_scale: float = setting(1.0, "R of the uniform noise, or scale of the Student-t", above(0))
     degrees: float = setting(3.0, "degrees of freedom of the Student-t noise", above(2))
 
@@ -73,7 +73,7 @@ class LDPSyntheticTask(Task):
     @cached_property
     def space(self) -> Space:
         """See :class:`Task`: a grid of [0, 1]."""
-        return Space({"x": Float(0.0, 1.0)}, _grid(self.settings.arms))
+        return Space({"x": Float(0.0, 1.0)}, _grid(self.settings.domain_size))
 
     @property
     def problem(self) -> SyntheticProblem:
@@ -85,10 +85,10 @@ class LDPSyntheticTask(Task):
     def prepare(self, partition: Partition) -> None:
         """See :class:`Task`: the function is the same for all agents."""
         s = self.settings
-        covariance = _covariance(s.arms, s.function_kernel, s.function_lengthscale)
+        covariance = _covariance(s.domain_size, s.function_kernel, s.function_lengthscale)
         rng = partition.shared_rng(0)
         weights = rng.uniform(-1.0, 1.0, s.supports)  # a_i
-        supports = rng.integers(s.arms, size=s.supports)  # x_i
+        supports = rng.integers(s.domain_size, size=s.supports)  # x_i
         inner = covariance[np.ix_(supports, supports)]
         bound, moment = _noise_bound(s), _noise_moment(s)
         self._problem = SyntheticProblem(
@@ -98,7 +98,7 @@ class LDPSyntheticTask(Task):
             noise_bound=bound,
             noise_moment=moment,
         )
-        if s.noise == "uniform":
+        if s.noise_law == "uniform":
             clip = self._problem.bound + bound
             self.score_range = (-clip, clip)
 
@@ -109,13 +109,13 @@ class LDPSyntheticTask(Task):
     def draw_noise(self, count: int, rng: np.random.Generator) -> Array:
         """Noise of ``count`` rewards: (count,)."""
         s = self.settings
-        if s.noise == "uniform":
+        if s.noise_law == "uniform":
             return rng.uniform(-s.noise_scale, s.noise_scale, count)
         return s.noise_scale * rng.standard_t(s.degrees, count)
 
     def expected(self, params: Params) -> float:
         """See :class:`Task`."""
-        arm = round(float(params["x"]) * (self.settings.arms - 1))  # type: ignore[arg-type]
+        arm = round(float(params["x"]) * (self.settings.domain_size - 1))  # type: ignore[arg-type]
         return float(self.problem.mean[arm])
 
     def optimum(self) -> float:
@@ -124,7 +124,7 @@ class LDPSyntheticTask(Task):
 
 
 def _noise_bound(settings: LDPSyntheticSettings) -> float:
-    if settings.noise == "uniform":
+    if settings.noise_law == "uniform":
         return settings.noise_scale
     from scipy.stats import t as student  # slow to import, and only needed here
 
@@ -135,7 +135,7 @@ def _noise_bound(settings: LDPSyntheticSettings) -> float:
 def _noise_moment(settings: LDPSyntheticSettings) -> float:
     # The paper bounds the uniform noise's second moment by R^2 (it is R^2 / 3), and has c = 3
     # for Student-t with 3 degrees of freedom: d / (d - 2).
-    if settings.noise == "uniform":
+    if settings.noise_law == "uniform":
         return settings.noise_scale**2
     return settings.noise_scale**2 * settings.degrees / (settings.degrees - 2.0)
 

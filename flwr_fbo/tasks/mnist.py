@@ -20,7 +20,7 @@ from flwr_fbo.core.space import Float, Int, Space
 from flwr_fbo.data.generated import digit_images
 from flwr_fbo.data.mnist import mnist
 from flwr_fbo.data.sources import MNIST, Source
-from flwr_fbo.tasks.base import Params, Partition
+from flwr_fbo.tasks.base import Params, Partition, Seeks
 from flwr_fbo.tasks.data_task import DataSettings, DataTask
 from flwr_fbo.tasks.networks import Sgd, accuracy, fit
 from flwr_fbo.tasks.svm import Halves
@@ -40,6 +40,7 @@ class MnistTask(DataTask):
     """Batch size, learning rate and weight decay of a two-layer network."""
 
     metric = "accuracy"
+    seeks: ClassVar[Seeks] = "global"
     score_range = (0.0, 1.0)
     default_agents = 10
     settings: MnistSettings

@@ -44,7 +44,7 @@ from flwr_fbo.core.space import Array, Float, Space
 from flwr_fbo.data.generated import countries
 from flwr_fbo.data.seir import Country, Disease, seir
 from flwr_fbo.data.sources import SEIR, Source
-from flwr_fbo.tasks.base import Params, Partition
+from flwr_fbo.tasks.base import Params, Partition, Seeks
 from flwr_fbo.tasks.data_task import DataSettings, DataTask
 
 COUNTRIES = 230
@@ -65,6 +65,7 @@ class VaccineTask(DataTask):
     """The dosage of a vaccine in one of 230 countries."""
 
     metric = "share spared"
+    seeks: ClassVar[Seeks] = "global"
     score_range = (0.0, 1.0)
     parties = COUNTRIES
     default_agents = 10

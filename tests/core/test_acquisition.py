@@ -42,6 +42,19 @@ def test_a_grid_is_searched_exactly(seed):
     assert np.array_equal(found, space.points[np.argmax(values)])
 
 
+def test_points_that_single_precision_cannot_tell_apart_are_still_told_apart():
+    # Around its top a function is flat: neighbours differ by 1e-9 and a scan by 1e-6.
+    space = cube(1)
+    path = path_over(space, 3, name="se")
+    top = argmax(path, space, np.random.default_rng(0))
+    near = np.clip(top + np.linspace(-3e-4, 2e-4, 4001), 0, 1)[:, None]
+    fine = Space({"x": Float(0, 1)}, near)
+    values = path.value(near)
+    assert np.argmax(path.scan(near)) != np.argmax(values)
+    found = argmax(path, fine, np.random.default_rng(0))
+    assert np.array_equal(found, near[np.argmax(values)])
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_a_grid_is_searched_exactly_by_sub_region(seed):
     space = Space({"x": Float(0, 1)}, np.linspace(0, 1, 1000)[:, None])
@@ -207,6 +220,25 @@ def test_categories_and_reals_together(seed):
     assert path.value(space.embed(found[None]))[0] > best - 1e-4
 
 
+def test_no_exchange_of_one_value_improves_what_is_found():
+    # 820,000 combinations around a real number: the candidates see one in a thousand
+    space = Space(
+        {f"n{i}": Int(1, 9) for i in range(4)}
+        | {f"k{i}": Categorical(list("abcde")) for i in range(3)}
+        | {"x": Float(0, 1)}
+    )
+    path = path_over(space, 0, lengthscale=0.6, observations=30, name="se")
+    found = argmax(path, space, np.random.default_rng(0))
+    value = path.value(space.embed(found[None]))[0]
+    for column, parameter in enumerate(space.parameters.values()):
+        if not isinstance(parameter, Float):
+            trial = np.tile(found, (parameter.size, 1))
+            trial[:, column] = parameter.unit(np.arange(parameter.size))
+            assert path.value(space.embed(trial)).max() <= value + 1e-12
+    candidates = space.snap(quasi_random(5000, space.dimension, np.random.default_rng(1)))
+    assert value > path.value(space.embed(candidates)).max()
+
+
 LARGE = {
     "one": Space({"n": Int(1, 10**6), "x": Float(0, 1)}),
     "steps": Space({"x": Float(0, 1), "n": Int(0, 3 * 10**5, step=3)}),
@@ -225,6 +257,18 @@ def test_large_integers_reach_what_reals_would(name, seed):
     # The nearest integer to a real maximum is at most half a cell away, 5e-4 for 999 values:
     # it costs at most half the curvature, some 3 / 0.3^2, times its square: 4e-6.
     assert path.value(found[None])[0] > scipy_maximum(path, space) - 5e-6
+
+
+def test_a_climb_that_settles_lower_than_it_started_is_undone():
+    space = Space({"n": Int(1, 999), "x": Float(0, 1)})
+    path = path_over(space, 1, name="se")
+    starts = space.sample(30, np.random.default_rng(2))
+    reached = space.sample(30, np.random.default_rng(3)) + 1e-5  # anywhere, between the values
+    before, after = path.value(starts), path.value(space.snap(reached))
+    units, value = acquisition._settled(path, space, starts, reached, None)
+    np.testing.assert_allclose(value, np.maximum(before, after), rtol=1e-12)
+    np.testing.assert_array_equal(units, space.snap(units))
+    np.testing.assert_allclose(path.value(units), value, rtol=1e-12)
 
 
 @pytest.mark.parametrize("seed", range(2))

@@ -78,7 +78,7 @@ def test_every_comparator_keeps_the_budget_and_resumes(name: str, space: Space) 
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_every_comparator_finds_a_plain_optimum(name: str) -> None:
-    budget = {"optuna-batch": 40, "fed1-ucb": 400, "kernel-ts": 40}.get(name, 120)
+    budget = {"optuna-batch": 40, "fed1-ucb": 400, "hct": 400, "kernel-ts": 40}.get(name, 120)
     server, agents = build(name, 5, budget=budget)
     while not server.finished:
         one_round(server, agents)
@@ -102,7 +102,7 @@ def test_every_comparator_refuses_what_it_did_not_ask_for(name: str) -> None:
 
 @pytest.mark.parametrize("name", INSTALLED)
 def test_every_comparator_ends_when_nobody_answers(name: str) -> None:
-    server, _ = build(name, 2, budget=45, patience=2)
+    server, _ = build(name, 2, budget=45, idle_rounds=2)
     server.close({})
     assert not server.finished
     server.close({0: Reply(declined="MemoryError")})

@@ -172,7 +172,7 @@ def test_asking_twice_changes_nothing() -> None:
 
 
 def test_below_the_quorum_a_phase_is_repeated_and_nobody_pays_twice() -> None:
-    server = fed_pne(10, quorum=0.75)  # 8 of 10
+    server = fed_pne(10, phase_quorum=0.75)  # 8 of 10
     agents = [agent_of(server, tent, n) for n in range(10)]
     one_round(server, agents, present=range(5))
     assert (server.round, server.phase) == (1, 0)
@@ -289,7 +289,7 @@ def test_agents_that_decline_are_absent() -> None:
 
 
 def test_a_run_that_nobody_answers_ends() -> None:
-    server = fed_pne(4, patience=3)
+    server = fed_pne(4, idle_rounds=3)
     agents = [agent_of(server, tent, n) for n in range(4)]
     one_round(server, agents)
     server.close({})
@@ -336,10 +336,10 @@ def test_scores_outside_the_range_are_used_and_said_once(
     ("values", "message"),
     [
         ({"budget": 5}, "`budget` must be enough for one phase"),
-        ({"quorum": 0.0}, r"`quorum` must be in \(0, 1\]"),
+        ({"phase_quorum": 0.0}, r"`phase-quorum` must be in \(0, 1\]"),
         ({"epsilon": -1.0}, "`epsilon` must be > 0"),
-        ({"protects": "user", "noise": "reward"}, "`noise` must be mean"),
-        ({"epsilon": 1.0, "protects": "user", "releases": 1}, "`releases` must be enough"),
+        ({"protects": "user", "noise_on": "reward"}, "`noise-on` must be mean"),
+        ({"epsilon": 1.0, "protects": "user", "most_means": 1}, "`most-means` must be enough"),
     ],
 )
 def test_bad_settings_are_refused(values: dict[str, Any], message: str) -> None:

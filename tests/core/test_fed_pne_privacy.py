@@ -76,13 +76,13 @@ def test_sigma_and_epsilon_are_each_others_inverse(epsilon: float, delta: float)
 
 
 def test_the_published_noise_and_where_it_ends() -> None:
-    published = FedPNESettings(epsilon=0.5, privacy_delta=1e-3, noise="reward")
+    published = FedPNESettings(epsilon=0.5, delta=1e-3, noise_on="reward")
     # sigma^2 = 2 ln(1.25 / .001) / .25 = 57.047
     assert mean_noise(published).sigma ** 2 == pytest.approx(57.047, abs=1e-3)
-    beyond = mean_noise(FedPNESettings(epsilon=4.0, privacy_delta=1e-3, noise="reward"))
+    beyond = mean_noise(FedPNESettings(epsilon=4.0, delta=1e-3, noise_on="reward"))
     assert beyond.sigma == gaussian_sigma(4.0, 1e-3)
     formula = math.sqrt(2 * math.log(1.25 / 1e-5)) / 20.0
-    exact = mean_noise(FedPNESettings(epsilon=20.0, noise="reward")).sigma
+    exact = mean_noise(FedPNESettings(epsilon=20.0, noise_on="reward")).sigma
     assert gaussian_epsilon(1 / formula, 1e-5) > 20.0  # the formula would break the promise
     assert exact > formula
 
@@ -137,7 +137,7 @@ def test_rewards_outside_the_unit_interval_never_get_noise() -> None:
 @pytest.mark.parametrize("noise", ["mean", "reward"])
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_the_guarantee_for_one_reward(noise: Any, epsilon: float) -> None:
-    chosen = FedPNESettings(epsilon=epsilon, noise=noise)
+    chosen = FedPNESettings(epsilon=epsilon, noise_on=noise)
     given_ = guarantees(chosen, np.array([1, 3, 12]))
     assert given_ is not None
     assert given_.one_reward_epsilon <= epsilon * (1 + 1e-6)
@@ -149,7 +149,7 @@ def test_the_guarantee_for_one_reward(noise: Any, epsilon: float) -> None:
 
 
 def test_the_guarantee_for_one_user_is_the_composition_of_all_nodes() -> None:
-    chosen = FedPNESettings(epsilon=4.0, protects="user", releases=40)
+    chosen = FedPNESettings(epsilon=4.0, protects="user", most_means=40)
     sigma = mean_noise(chosen).sigma
     ours = guarantees(chosen, np.full(25, 6))
     accountant = PLDAccountant()
@@ -170,7 +170,7 @@ def test_no_promise_without_epsilon() -> None:
 def test_an_audit_finds_no_more_than_was_promised(noise: Any) -> None:
     """Tell the rewards (0, .5) from (1, .5) by their mean, as well as it can be done."""
     epsilon, delta, trials = 1.0, 1e-2, 20_000
-    chosen = FedPNESettings(epsilon=epsilon, privacy_delta=delta, noise=noise)
+    chosen = FedPNESettings(epsilon=epsilon, delta=delta, noise_on=noise)
     law, pulls = mean_noise(chosen), np.full(trials, 2)
     zero = private_means(law, np.tile([0.0, 0.5], trials), pulls, seeded_entropy(1))
     one = private_means(law, np.tile([1.0, 0.5], trials), pulls, seeded_entropy(2))
@@ -225,7 +225,7 @@ def test_the_charge_is_stored_before_the_means_can_leave() -> None:
 def test_rewards_are_clipped_and_counted_by_the_agent_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server = fed_pne(10, epsilon=1e3, privacy_delta=1e-2)  # so little noise that clipping shows
+    server = fed_pne(10, epsilon=1e3, delta=1e-2)  # so little noise that clipping shows
     agent = agent_of(server, lambda p, r: 3.0 * (p["x"] > 0.5))
     request = server.requests([0])[0]
     with listening(caplog):
@@ -254,12 +254,12 @@ def test_an_agent_declines_before_its_own_limit_is_exceeded() -> None:
 
 def test_an_agent_does_not_trust_the_servers_settings() -> None:
     limits = PrivacyLimits(one_reward=1.0, delta=1e-6)
-    for values in ({}, {"epsilon": 2.0}, {"epsilon": 1.0, "privacy_delta": 0.5}):
+    for values in ({}, {"epsilon": 2.0}, {"epsilon": 1.0, "delta": 0.5}):
         server = fed_pne(10, **values)
         agent = agent_of(server, tent, limits=limits)
         assert agent.answer(server.requests([0])[0]).declined == "budget"
         assert not agent.evaluator.history
-    server = fed_pne(10, epsilon=1.0, privacy_delta=1e-6)
+    server = fed_pne(10, epsilon=1.0, delta=1e-6)
     within = PrivacyLimits(one_reward=1.0 + 1e-6, delta=1e-6)
     assert not agent_of(server, tent, limits=within).answer(server.requests([0])[0]).declined
     with pytest.raises(ValueError, match="`one_user` must be > 0, but got 0"):
@@ -279,7 +279,7 @@ def test_a_few_agents_without_budget_do_not_stop_the_rest() -> None:
 
 
 def test_a_users_budget_ends_the_search_before_it_is_broken() -> None:
-    server = fed_pne(100, epsilon=8.0, protects="user", releases=48)
+    server = fed_pne(100, epsilon=8.0, protects="user", most_means=48)
     agents = [agent_of(server, tent, n) for n in range(100)]
     while not server.finished:
         one_round(server, agents)

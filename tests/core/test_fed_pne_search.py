@@ -330,7 +330,7 @@ def test_every_discrete_point_is_found_and_the_budget_still_spent() -> None:
         ({"decay": 0.0}, r"`decay` must be in \(0, 1\), but got 0.0"),
         ({"smoothness": 0.0}, "`smoothness` must be > 0, but got 0.0"),
         ({"budget": 0}, "`budget` must be >= 1, but got 0"),
-        ({"delta": 0.0}, r"`delta` must be in \(0, 1\]"),
+        ({"failure": 0.0}, r"`failure` must be in \(0, 1\]"),
         ({"arity": 1}, "`arity` must be >= 2"),
         ({"reward_low": 1.0}, "`reward-low` must be < `reward-high`"),
         ({"searches": 2000}, "`searches` must be <= `budget`"),

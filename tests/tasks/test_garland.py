@@ -101,5 +101,5 @@ def test_the_range_is_stated_where_there_is_one() -> None:
 def test_names_and_bad_settings() -> None:
     assert find("garland") is GarlandTask
     assert find("doublesine") is DoubleSineTask
-    with pytest.raises(SettingsError, match="`noise` must be >= 0, but got -1"):
+    with pytest.raises(SettingsError, match="`reward-noise` must be >= 0, but got -1"):
         RoughSettings(reward_noise=-1.0)

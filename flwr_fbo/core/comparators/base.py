@@ -33,7 +33,7 @@ class ComparatorSettings(Settings):
     budget: int = setting(1000, "evaluations each agent makes in all (T)", at_least(1))
     reward_low: float = setting(0.0, "score that counts as reward 0")
     reward_high: float = setting(1.0, "score that counts as reward 1")
-    patience: int = setting(
+    idle_rounds: int = setting(
         20, "rounds in a row without any answer after which the run ends", at_least(1)
     )
 
@@ -95,7 +95,7 @@ class PullServer(ABC, Generic[S]):
     @property
     def finished(self) -> bool:
         """Whether the budget is spent, or nobody answers any more."""
-        return self.used >= self.settings.budget or self._idle >= self.settings.patience
+        return self.used >= self.settings.budget or self._idle >= self.settings.idle_rounds
 
     @property
     def left(self) -> int:

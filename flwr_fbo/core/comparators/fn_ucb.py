@@ -145,7 +145,7 @@ class FNUCBServer:
     def finished(self) -> bool:
         """Whether every period has been played, or nobody answers any more."""
         done = self.phase * self.settings.period >= self.settings.budget
-        return done or self.idle >= self.settings.patience
+        return done or self.idle >= self.settings.idle_rounds
 
     def setup(self) -> Setup:
         """Arms and initial weights are public, and the same for all."""

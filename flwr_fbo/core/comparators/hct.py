@@ -21,7 +21,9 @@ class HCTSettings(ComparatorSettings):
     smoothness: float = setting(1.0, "nu", above(0))
     decay: float = setting(0.75, "rho", within(0, 1, open_low=True, open_high=True))
     confidence_scale: float = setting(0.1, "c", above(0))
-    delta: float = setting(0.01, "confidence parameter", within(0, 1, open_low=True))
+    failure: float = setting(
+        0.01, "probability that a confidence bound may fail (delta)", within(0, 1, open_low=True)
+    )
 
 
 class HCTServer(PullServer[HCTSettings]):
@@ -39,7 +41,7 @@ class HCTServer(PullServer[HCTSettings]):
                 nu=s.smoothness,
                 rho=s.decay,
                 c=s.confidence_scale,
-                delta=s.delta,
+                delta=s.failure,
                 domain=[[0.0, 1.0]] * self.space.dimension,
             )
 

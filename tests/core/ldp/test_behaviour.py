@@ -15,10 +15,10 @@ from .support import GRID, arms, objective, play, private_rewards
 SEEDS = range(6)
 
 
-def share_of_uniform(name, plays, epsilon=None, noise=None, **values):
-    """Mean over functions of the regret, as a share of what uniform play costs."""
+def shares_of_uniform(name, plays, epsilon=None, degrees=None, seeds=SEEDS, **values):
+    """Regret on each function, as a share of what uniform play costs: (seeds,)."""
     shares = []
-    for seed in SEEDS:
+    for seed in seeds:
         means, norm = objective(seed)
         given = {"bound": float(np.abs(means).max()), "norm": norm, "budget": plays}
         settings = LDPSettings(epsilon=epsilon, **(given | values))
@@ -26,13 +26,17 @@ def share_of_uniform(name, plays, epsilon=None, noise=None, **values):
         learner = LEARNERS[name](arms(), settings, seed)
 
         def pay(arm, count, means=means, settings=settings, rng=rng):
-            if noise is None:
+            if degrees is None:
                 return private_rewards(means, arm, count, settings, rng)
-            return means[arm] + noise(rng, count)
+            return means[arm] + rng.standard_t(degrees, count)
 
         gaps = means.max() - means[play(learner, pay, plays)]
         shares.append(gaps.sum() / (plays * (means.max() - means.mean())))
-    return float(np.mean(shares))
+    return np.array(shares)
+
+
+def share_of_uniform(*args, **values):
+    return float(shares_of_uniform(*args, **values).mean())
 
 
 @pytest.mark.parametrize("name", ["ldp-ata", "ldp-tgp", "ldp-moma"])
@@ -47,16 +51,18 @@ def test_regret_falls_as_epsilon_grows(name):
     assert shares[0] > shares[1] > shares[2]
 
 
-@pytest.mark.parametrize("name", ["ata", "tgp", "moma"])
-def test_truncation_beats_gp_ucb_under_very_heavy_tails(name):
-    # Student-t with 1.5 degrees of freedom has no variance; every learner is told c = 3.
-    def noise(rng, count):
-        return rng.standard_t(1.5, count)
-
-    def share(name):
-        return share_of_uniform(name, 1500, noise=noise, noise_variance=3.0, second_moment=10.0)
-
-    assert share(name) < 0.8 * share("gp-ucb")
+def test_gp_ucb_without_truncation_is_worse_under_very_heavy_tails():
+    # Student-t with 1.1 degrees of freedom; all are told c = 3. Over three disjoint sets of 40
+    # functions GP-UCB's share was .52, .41, .44; TGP's .22, .23, .21, each better by more than
+    # 3.5 standard errors of the paired difference. ATA (.29, .24, .43) and MoMA (.43, .25, .41)
+    # were better each time, but not always by two. With 3 degrees of freedom there is no
+    # difference to be seen (docs/strategies/ldp-bo.md).
+    given = {"degrees": 1.1, "seeds": range(40), "noise_variance": 3.0, "second_moment": 20.0}
+    plain = shares_of_uniform("gp-ucb", 500, **given)
+    gain = plain - shares_of_uniform("tgp", 500, **given)
+    assert gain.mean() > 2.0 * gain.std(ddof=1) / np.sqrt(len(gain))
+    for name in ("ata", "moma"):
+        assert shares_of_uniform(name, 500, **given).mean() < plain.mean()
 
 
 @pytest.mark.parametrize("name", ["ldp-ata", "ldp-tgp", "ldp-moma"])

@@ -367,7 +367,7 @@ def test_the_synthetic_problem_is_the_papers():
     # f = sum a_i k(., x_i) has norm^2 = f' K^-1 f on the grid (up to K's rounding)
     quadratic = problem.mean @ np.linalg.pinv(problem.covariance, rcond=1e-12) @ problem.mean
     assert problem.norm**2 == pytest.approx(quadratic, rel=1e-3)
-    heavy = synthetic(noise="student-t").problem
+    heavy = synthetic(noise_law="student-t").problem
     assert heavy.second_moment == pytest.approx(heavy.bound**2 + 3.0)
     assert heavy.noise_moment == pytest.approx(3.0)
     assert heavy.noise_bound == pytest.approx(5.841, abs=1e-3)  # t tables: 99% two-sided, 3 d.o.f.
