@@ -170,6 +170,13 @@ def decode_registration(message: Message) -> str:
     return name
 
 
+def content(message: Message) -> Message:
+    """The message, if it has content; the text of an error stays out of logs."""
+    if message.has_error():
+        raise WireError(f"Flower reports error {message.error.code}")
+    return message
+
+
 def _metrics(content: RecordDict, keys: set[str]) -> dict[str, Any]:
     names = {REPLY_PARAMETERS, REPLY_EXAMPLES, REPLY_METRICS, REPLY_STATUS}
     if set(content) != names:
