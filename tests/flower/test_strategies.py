@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -440,4 +441,4 @@ class TestPopulation:
         assert asked == sorted(asked)
         gaps = np.diff([a for a in asked if a > 0])
         assert len(asked) <= 5
-        assert all(b >= a for a, b in zip(gaps[:-1], gaps[1:], strict=True))
+        assert all(b >= a for a, b in itertools.pairwise(gaps))
