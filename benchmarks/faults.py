@@ -152,7 +152,7 @@ def install(step: Step, number: int) -> None:
         if step.when == "after":
             plain(*args, **named)
         note("killed")
-        os.kill(os.getpid(), signal.SIGKILL)
+        return os.kill(os.getpid(), signal.SIGKILL)
 
     setattr(owner, name, staticmethod(faulty) if isinstance(kept, classmethod) else faulty)
 
@@ -168,7 +168,7 @@ def _half(plain: Callable[..., Any], args: tuple[Any, ...]) -> None:
 
 
 def count_releases() -> None:
-    """Note every noise that is drawn, once it is drawn: the truth that ledgers must not be below."""
+    """Note every noise that is drawn: the truth that ledgers must not be below."""
     from flwr_fbo.privacy import local, mechanisms
 
     for owner, name in ((mechanisms.GaussianSum, "release"), (local.LaplaceReward, "release")):

@@ -128,7 +128,7 @@ def decode_instruction(
         if not isinstance(number, int):
             raise WireError(f"`round` must be an integer, but got {number!r}")
         return Instruction(None, Request(kind, number, values, arrays, expects), presumes)
-    except (KeyError, TypeError, AttributeError, ValueError, SpaceError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise WireError(f"not a message of this layout: {error}") from None
 
 
