@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flwr_fbo.core.settings import Settings, above, at_least, setting, unknown_keys
+from flwr_fbo.core.settings import Settings, above, at_least, setting, unknown_keys, within
 from flwr_fbo.strategies import FBOStrategy, strategy_class
 from flwr_fbo.tasks import Task, find
 
@@ -29,6 +29,11 @@ class RunSettings(Settings):
         "default", "`paper`: the settings of the papers' experiments"
     )
     timeout: float = setting(3600.0, "seconds a round may take", above(0))
+    round_quorum: float = setting(
+        1.0,
+        "share of the agents asked whose replies end a round before its time-out",
+        within(0, 1, open_low=True),
+    )
     run_name: str = setting("", "directory of the run under the home of flwr-fbo's runs")
 
 
