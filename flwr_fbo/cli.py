@@ -125,6 +125,21 @@ def report(
 
 
 @app.command()
+def new(
+    name: Annotated[str, typer.Argument(help="Name of the app and of its directory.")],
+) -> None:
+    """Write a Flower app around a task of your own; `flwr run .` in it works at once.
+
+    Example: flwr-fbo new tuning
+    """
+    with _user_errors():
+        from flwr_fbo.scaffold import new_app
+
+        root = new_app(name, Path())
+        print(f"{root} is made. Next:\n\n    cd {root}\n    flwr run . --stream\n")
+
+
+@app.command()
 def privacy(
     agents: Annotated[int, typer.Option(help="How many take part.")],
     rounds: Annotated[int, typer.Option(help="Rounds after the initial points.")],

@@ -1,17 +1,23 @@
-"""An agent's memory on disk: one line a record, only ever appended.
+"""An agent's memory on disk: one line a record, only ever appended, by one process at a time.
 
 A line is complete or it does not count: a torn last line, left by a crash in the middle of a
 write, is dropped when the journal is opened. Records are flushed to the disk before
 :meth:`Journal.append` returns, except those that say they took less time than the flush would:
 they survive the process, not a power cut.
+
+Whoever answers a message holds the journal's lock while it does (:func:`exclusive`). The lock
+is the operating system's and ends with the process, however that ends. It keeps apart what must
+never meet: two nodes that were given the same partition, and the process of a message whose
+node died and the one that came after it.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,46 +25,122 @@ from typing import Any
 WORTH_A_FLUSH = 0.05
 #: Kinds of records that can be computed again from the others.
 RECOMPUTABLE = frozenset({"fit"})
+#: Bytes that must be free before work is paid for whose result must be written.
+ROOM = 1 << 16
 
 
 class JournalError(RuntimeError):
-    """A journal is damaged in a way that no crash of ours leaves behind."""
+    """A journal is damaged in a way that no crash of ours leaves behind, or cannot be written."""
+
+
+class JournalBusyError(JournalError):
+    """Another process holds the journal."""
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[None]:
+    """Hold the lock of a journal; :class:`JournalBusyError` if another process does."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+    try:
+        _lock(descriptor, path)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _lock(descriptor: int, path: Path) -> None:
+    try:
+        import fcntl
+    except ImportError:  # not on Windows, where two agents are kept apart by their owner
+        return
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise JournalBusyError(
+            f"{path}: another process is at work with this journal; every node must have a "
+            "`partition-id` of its own, and at most one message is answered at a time"
+        ) from None
 
 
 class Journal:
-    """Records (see :class:`flwr_fbo.core.evaluation.Records`) in a JSON-lines file."""
+    """Records (see :class:`flwr_fbo.core.evaluation.Records`) in a JSON-lines file.
 
-    def __init__(self, path: Path | str) -> None:
+    With ``reading`` the file is left as it is, and whoever writes it need not stop: a line that
+    is being written just now does not count yet.
+    """
+
+    def __init__(self, path: Path | str, *, reading: bool = False) -> None:
         self.path = Path(path)
+        self._reading = reading
         self._records: dict[str, list[dict[str, Any]]] = {}
         if self.path.exists():
             self._load()
-        else:
+        elif not reading:
             self.path.parent.mkdir(parents=True, exist_ok=True)
 
     def _load(self) -> None:
         data = self.path.read_bytes()
         whole, _, torn = data.rpartition(b"\n")
-        if torn:
-            with self.path.open("r+b") as file:
-                file.truncate(len(data) - len(torn))
+        if torn and not self._reading:
+            os.truncate(self.path, len(data) - len(torn))
         for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
             try:
                 record = json.loads(line)
                 self._records.setdefault(record.pop("kind"), []).append(record)
-            except (ValueError, KeyError, AttributeError, TypeError):
+            except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
                 raise JournalError(f"{self.path}: line {number} is not a record") from None
 
+    def reserve(self) -> None:
+        """Raise unless there is room for more records: to be asked before work is paid for."""
+        with self._appending() as file:
+            file.write(b" " * ROOM)
+            raise _Undo
+
     def append(self, kind: str, record: Mapping[str, Any]) -> None:
-        """See :class:`flwr_fbo.core.evaluation.Records`."""
+        """See :class:`flwr_fbo.core.evaluation.Records`; a line that fails leaves no trace."""
         line = json.dumps({"kind": kind, **record}, allow_nan=False, separators=(",", ":"))
-        with self.path.open("ab") as file:
+        with self._appending() as file:
             file.write(line.encode() + b"\n")
-            file.flush()
             if kind not in RECOMPUTABLE and record.get("seconds", math.inf) > WORTH_A_FLUSH:
                 os.fsync(file.fileno())
         self._records.setdefault(kind, []).append(dict(record))
 
+    @contextlib.contextmanager
+    def _appending(self) -> Iterator[Any]:
+        if self._reading:
+            raise JournalError(f"{self.path} was opened for reading only")
+        try:
+            with self.path.open("ab", buffering=0) as file:
+                end = file.seek(0, os.SEEK_END)
+                try:
+                    yield _Whole(file)
+                except BaseException:
+                    with contextlib.suppress(OSError):
+                        file.truncate(end)
+                    raise
+        except _Undo:
+            pass
+        except OSError as error:
+            raise JournalError(f"{self.path} cannot be written: {error.strerror}") from error
+
     def read(self, kind: str) -> list[dict[str, Any]]:
         """See :class:`flwr_fbo.core.evaluation.Records`."""
         return list(self._records.get(kind, []))
+
+
+class _Undo(Exception):  # noqa: N818 - not an error
+    """Take back what was written."""
+
+
+class _Whole:
+    """A raw file whose writes are whole or raise."""
+
+    def __init__(self, file: Any) -> None:
+        self.fileno = file.fileno
+        self._file = file
+
+    def write(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while len(rest):
+            rest = rest[self._file.write(rest) :]

@@ -138,7 +138,7 @@ def read_evaluations(folder: Path, agents: int) -> list[list[Evaluation]]:
     histories = []
     for agent in range(agents):
         path = journal_path(folder, agent)
-        records = Journal(path).read(Evaluator.KIND) if path.exists() else []
+        records = Journal(path, reading=True).read(Evaluator.KIND)
         histories.append([Evaluation(**record) for record in records])
     return histories
 

@@ -17,16 +17,18 @@ file                   what it holds
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import importlib.metadata
 import io
 import json
+import math
 import os
 import platform
-from collections.abc import Mapping
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
-from zipfile import BadZipFile
+from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
@@ -87,14 +89,14 @@ class RunDirectory:
         """Write a file as JSON, whole or not at all."""
         path = self.root / name
         text = json.dumps(content, indent=2, allow_nan=False)
-        _replace(path, text.encode() + b"\n")
+        _replace(path, lambda file: _write_all(file, text.encode() + b"\n"))
         return path
 
     def read_json(self, name: str) -> Any:
         """What a JSON file of the run holds."""
         try:
             return json.loads((self.root / name).read_text())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise RunDirectoryError(f"{self.root / name}: {error}") from None
 
 
@@ -116,13 +118,13 @@ class Checkpoint:
         if not self.path.exists():
             return None
         try:
-            with self.path.open("rb") as file, np.load(file, allow_pickle=False) as members:
-                arrays = {name: members[name] for name in members.files}
+            arrays = _read_members(self.path)
             state = json.loads(arrays.pop("state").tobytes())
             restored = _with_arrays(state, arrays)
-        except (OSError, EOFError, ValueError, KeyError, AttributeError, BadZipFile) as error:
+            if not isinstance(restored, dict):
+                raise ValueError("its state is not an object")
+        except Exception as error:  # zipfile alone has a dozen ways to say that bytes are bad
             raise RunDirectoryError(f"{self.path} is not a checkpoint: {error}") from None
-        assert isinstance(restored, dict)
         return restored
 
 
@@ -180,15 +182,56 @@ class RoundTable(Callback):
 
     def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
         """See :class:`Callback`."""
-        fresh = not self._path.exists()
-        with self._path.open("a", newline="") as file:
+        epsilon = "" if report.privacy is None else f"{report.privacy['epsilon']:.6g}"
+        declined = sum(report.declined.values())
+        counts = (report.asked, report.replied, declined, report.missing, report.refused)
+        row = [report.round, *counts, epsilon, f"{report.seconds:.3f}"]
+        try:
+            self._append(row)
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{self._path} could not be written: {error.strerror}; the round is stored, and "
+                "the run can be resumed"
+            ) from error
+
+    def _append(self, row: list[Any]) -> None:
+        with self._path.open("a+", newline="") as file:
+            end = file.seek(0, os.SEEK_END)
             table = csv.writer(file)
-            if fresh:
+            if end == 0:
                 table.writerow(self.COLUMNS)
-            epsilon = "" if report.privacy is None else f"{report.privacy['epsilon']:.6g}"
-            declined = sum(report.declined.values())
-            counts = (report.asked, report.replied, declined, report.missing, report.refused)
-            table.writerow([report.round, *counts, epsilon, f"{report.seconds:.3f}"])
+            elif _last_byte(self._path) != b"\n":
+                file.write("\n")  # a crash in the middle of a row
+            table.writerow(row)
+
+
+def _read_members(path: Path) -> dict[str, np.ndarray]:
+    """The arrays of an npz file that we wrote: never more memory than the file is long."""
+    with zipfile.ZipFile(path) as members:
+        listed = members.infolist()
+        stored = all(m.compress_type == zipfile.ZIP_STORED for m in listed)
+        if not stored or sum(m.file_size for m in listed) > path.stat().st_size:
+            raise ValueError("its members are not stored as they are")
+        return {m.filename.removesuffix(".npy"): _read_array(members.read(m)) for m in listed}
+
+
+def _read_array(data: bytes) -> np.ndarray:
+    """An array in numpy's format, whose header is believed only if it fits the data."""
+    stream = io.BytesIO(data)
+    if np.lib.format.read_magic(stream) != (1, 0):
+        raise ValueError("an array is not in numpy's format 1.0")
+    shape, fortran, dtype = np.lib.format.read_array_header_1_0(stream)
+    start = stream.tell()
+    if dtype.kind not in "biuf" or len(data) - start != dtype.itemsize * math.prod(shape):
+        raise ValueError("an array's header does not fit its data")
+    order: Literal["F", "C"] = "F" if fortran else "C"
+    return np.frombuffer(data, dtype, offset=start).reshape(shape, order=order).copy()
+
+
+def _last_byte(path: Path) -> bytes:
+    with path.open("rb") as file:
+        file.seek(-1, os.SEEK_END)
+        return file.read(1)
 
 
 def environment() -> dict[str, str]:
@@ -202,19 +245,33 @@ def environment() -> dict[str, str]:
     return versions
 
 
-def _replace(path: Path, data: bytes) -> None:
+def _write_all(file: BinaryIO, data: bytes) -> None:
+    file.write(data)
+
+
+def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
+    """Write a file whole, or leave the one that is there as it is and say so."""
     temporary = path.with_suffix(".tmp")
-    with temporary.open("wb") as file:
-        file.write(data)
-        file.flush()
-        os.fsync(file.fileno())
-    temporary.replace(path)
+    try:
+        with temporary.open("wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise RunDirectoryError(
+            f"{path} could not be written: {error.strerror or error}; what was stored before is "
+            "intact, and the run can be resumed"
+        ) from error
 
 
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    buffer = io.BytesIO()
-    np.savez(buffer, **arrays)  # type: ignore[arg-type]
-    _replace(path, buffer.getvalue())
+    def write(file: BinaryIO) -> None:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    _replace(path, write)
 
 
 def _without_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:

@@ -68,6 +68,7 @@ def serve(
         rounds=spec.run.rounds,
         seed=spec.run.seed,
         timeout=spec.run.timeout,
+        quorum=spec.run.round_quorum,
         ledger=directory.ledger,
         task=spec.task,
     )

@@ -21,6 +21,7 @@ from flwr_fbo.core.settings import (
     kebab,
     setting,
     unknown_keys,
+    within,
 )
 from flwr_fbo.strategies import FBOStrategy, strategy_class, strategy_name
 from flwr_fbo.tasks import Task, find, name_of
@@ -39,6 +40,11 @@ class RunSettings(Settings):
         "default", "`paper`: the settings of the papers' experiments"
     )
     timeout: float = setting(3600.0, "seconds a round may take", above(0))
+    round_quorum: float = setting(
+        1.0,
+        "share of the agents asked whose replies end a round before its time-out",
+        within(0, 1, open_low=True),
+    )
     run_name: str = setting("", "directory of the run under the home of flwr-fbo's runs")
 
 

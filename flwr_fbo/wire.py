@@ -35,7 +35,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import Scalar
-from flwr_fbo.core.space import Array, Space, SpaceError
+from flwr_fbo.core.space import Array, Space
 
 SCHEMA = 1
 SETUP = "setup"
@@ -128,7 +128,7 @@ def decode_instruction(
         if not isinstance(number, int):
             raise WireError(f"`round` must be an integer, but got {number!r}")
         return Instruction(None, Request(kind, number, values, arrays, expects), presumes)
-    except (KeyError, TypeError, AttributeError, ValueError, SpaceError) as error:
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise WireError(f"not a message of this layout: {error}") from None
 
 
@@ -168,6 +168,13 @@ def decode_registration(message: Message) -> str:
     if not name:
         raise WireError("an agent must have a name")
     return name
+
+
+def content(message: Message) -> Message:
+    """The message, if it has content; the text of an error stays out of logs."""
+    if message.has_error():
+        raise WireError(f"Flower reports error {message.error.code}")
+    return message
 
 
 def _metrics(content: RecordDict, keys: set[str]) -> dict[str, Any]:

@@ -23,9 +23,9 @@ from flwr.client import NumPyClient
 
 from flwr_fbo import wire
 from flwr_fbo.core.evaluation import Evaluator, Records
-from flwr_fbo.core.protocol import Agent, Reply, Setup
+from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.space import Space
-from flwr_fbo.journal import Journal
+from flwr_fbo.journal import Journal, exclusive
 from flwr_fbo.tasks.base import Params, Partition, Task
 
 logger = logging.getLogger("flwr.fbo")
@@ -79,7 +79,7 @@ class FBOClient(NumPyClient):
             if setup is None or setup.digest != instruction.presumes:
                 return wire.encode_reply(Reply(declined=wire.NEEDS_SETUP), round_number)
             assert instruction.request is not None
-            return wire.encode_reply(self._agent(setup).answer(instruction.request), round_number)
+            return wire.encode_reply(self._answer(setup, instruction.request), round_number)
         except Exception as error:
             logger.exception("agent %s could not answer", self._partition.index)
             return wire.encode_reply(Reply(declined=type(error).__name__), round_number)
@@ -121,9 +121,16 @@ class FBOClient(NumPyClient):
             str(config["kind"]), space, values, {name: a.numpy() for name, a in arrays.items()}
         )
 
-    def _agent(self, setup: Setup) -> Agent:
+    def _answer(self, setup: Setup, request: Request) -> Reply:
+        """The agent's answer, while nobody else may touch its journal."""
+        path = journal_path(self._workplace.journals, self._partition.index)
+        with exclusive(path):
+            journal = Journal(path)
+            journal.reserve()  # what could not be recorded must not be paid for
+            return self._agent(setup, journal).answer(request)
+
+    def _agent(self, setup: Setup, journal: Journal) -> Agent:
         task = _prepared(self._workplace.task, self._partition, self._workplace.journals)
-        journal = Journal(journal_path(self._workplace.journals, self._partition.index))
         identity = (self._partition.seed, self._partition.index)
 
         def evaluate(params: Params, rng: np.random.Generator) -> float:
@@ -154,8 +161,12 @@ def partition_of(context: Context, seed: int) -> Partition:
                 f"{config.get(key)!r}; start the SuperNode with "
                 "--node-config 'partition-id=0 num-partitions=2'"
             )
-    index, count = config["partition-id"], config["num-partitions"]
-    return Partition(int(index), int(count), seed, dict(config))
+    index, count = int(config["partition-id"]), int(config["num-partitions"])
+    if not 0 <= index < count:
+        raise ValueError(
+            f"`partition-id` must be in [0, `num-partitions`), but got {index} of {count}"
+        )
+    return Partition(index, count, seed, dict(config))
 
 
 _tasks: OrderedDict[tuple[Any, ...], Task] = OrderedDict()

@@ -31,6 +31,7 @@ import numpy as np
 
 from flwr_fbo.core.aggregation import WeightedSum
 from flwr_fbo.core.regions import home_regions
+from flwr_fbo.core.robust import Robust, robust_mean
 from flwr_fbo.core.schedules import (
     OwnProbability,
     ScheduleName,
@@ -54,7 +55,7 @@ from flwr_fbo.privacy.entropy import (
 )
 from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
-from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum
+from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum, clip_rows
 from flwr_fbo.privacy.released import Released
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
@@ -103,6 +104,12 @@ class DPFTSDESettings(ThompsonSettings):
     advice: Literal["last", "average"] = setting(
         "last", "what agents are told: the last release, or all of them by their noise"
     )
+    robust: Robust = setting(
+        "none", "without privacy: an aggregate that liars cannot move far instead of the sum"
+    )
+    robust_trim: float = setting(
+        0.2, "weight that a trimmed mean leaves out at each end", within(0, 0.5, open_high=True)
+    )
     noise_seed: int | None = setting(
         None, "seed the privacy noise, for research only: the run is then NOT PRIVATE", at_least(0)
     )
@@ -118,8 +125,13 @@ class DPFTSDESettings(ThompsonSettings):
         return "fixed-size" if self.sampling == "fixed-size" else self.accountant
 
     def check(self) -> None:
-        """A list of releases must be readable."""
+        """A list of releases must be readable, and a private aggregate a sum."""
         self.release_rounds(1)
+        if self.private and self.robust != "none":
+            raise SettingsError(
+                f"`robust` must be none in a private run, but got {self.robust!r}: only a sum "
+                "has the sensitivity that the noise is made for; the clip bounds every agent"
+            )
 
     def release_rounds(self, rounds: int) -> tuple[int, ...]:
         """In which of the rounds 0 .. T-1 something is released."""
@@ -192,7 +204,8 @@ class DPFTSDEServer(ThompsonServer):
         """S / sqrt(P), to which every agent's vector is clipped; None is no clipping."""
         if self.settings.clip is not None:
             return self.settings.clip / math.sqrt(self.regions.count)
-        return math.sqrt(self.settings.features) if self.settings.private else None
+        bounded = self.settings.private or self.settings.robust != "none"
+        return math.sqrt(self.settings.features) if bounded else None
 
     def _plan_privacy(self, budget: PrivacyBudget | None) -> None:
         s = self.settings
@@ -224,8 +237,7 @@ class DPFTSDEServer(ThompsonServer):
     def _absorb(self, vectors: Mapping[int, Array]) -> None:
         if self.budget is None:  # not private: the sample may be foretold, and can be repeated
             entropy = seeded_entropy(int(self._rng(2, self.round).integers(2**62)))
-            total = self._sum(self._selected(vectors, entropy), None).plain
-            self._remember(total / self._rate, 0.0)
+            self._remember(self._plain(self._selected(vectors, entropy)), 0.0)
             return
         event = self._event()
         if self.budget.would_exceed(event):
@@ -234,6 +246,16 @@ class DPFTSDEServer(ThompsonServer):
         self.budget.charge(event)  # on disk before anything is drawn
         deviation = self._mechanism().deviation / self._rate
         self._remember(self.draw_release(vectors, self._entropy), deviation)
+
+    def _plain(self, vectors: Mapping[int, Array]) -> Array:
+        """The sum without noise, or a location of the same vectors that resists liars: (P, M)."""
+        if self.settings.robust == "none" or not vectors:
+            return self._sum(vectors, None).plain / self._rate
+        assert self.bound is not None
+        agents = np.fromiter(vectors, dtype=np.int64)
+        weights = self.weights.at(self.round, self.agents, self.regions.count)[:, agents]
+        clipped = clip_rows(np.stack(list(vectors.values())), self.bound)
+        return robust_mean(clipped, weights, self.settings.robust, self.settings.robust_trim)
 
     def _remember(self, vector: Array, deviation: float) -> None:
         if self.settings.advice == "last":

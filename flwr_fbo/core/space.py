@@ -244,7 +244,11 @@ class Space:
     @classmethod
     def from_json(cls, text: str) -> Space:
         """The space written by :meth:`to_json`."""
-        return cls.from_dict(json.loads(text))
+        try:
+            content = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise SpaceError(f"a space must be written as JSON, but is not: {error}") from None
+        return cls.from_dict(content)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Space):

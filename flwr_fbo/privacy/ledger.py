@@ -174,7 +174,7 @@ class Ledger:
         try:
             body = json.loads(line)
             again, chain = _line({k: v for k, v in body.items() if k != "hash"}, self._hash)
-        except (ValueError, AttributeError):
+        except (ValueError, AttributeError, RecursionError):
             raise LedgerError(f"{self.path}: line {number + 1} is damaged") from None
         if again != line:
             raise LedgerError(
@@ -242,7 +242,7 @@ def _torn_event(torn: bytes) -> Event | None:
         return None
     try:
         return from_dict(json.JSONDecoder().raw_decode(text, len(opening))[0])
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, RecursionError):
         return None
 
 

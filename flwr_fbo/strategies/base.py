@@ -22,6 +22,7 @@ from flwr_fbo.core.protocol import Reply, Request, Server
 from flwr_fbo.core.settings import Settings, kebab
 from flwr_fbo.core.space import Array, Space
 from flwr_fbo.strategies.courier import exchange
+from flwr_fbo.strategies.registration import Registration
 from flwr_fbo.strategies.roster import Roster
 from flwr_fbo.tasks import Task
 
@@ -67,6 +68,8 @@ class RunPlan:
     seed: int = 0
     #: Longest time a round may take, and a node may take to connect at the start.
     timeout: float = 3600.0
+    #: Share of the agents asked whose replies end a round; the others are not waited for.
+    quorum: float = 1.0
     #: File of the privacy ledger; without one, charges are kept in memory only.
     ledger: Path | None = None
     #: The task, for strategies that must know more of it than its space.
@@ -193,6 +196,7 @@ class FBOStrategy(Strategy):
         """Get ready for a run; with a store that holds a state, for the rest of that run."""
         self._plan, self._server, self.store = plan, self.build(plan), store
         self.roster = Roster(plan.agents)
+        self._registration = Registration(self.roster)
         self.reports = []
         state = None if store is None else store.load()
         if state is not None:
@@ -267,7 +271,7 @@ class FBOStrategy(Strategy):
 
     def _run_round(self, grid: Grid) -> RoundReport:
         messages = self._messages(grid)
-        numbered = exchange(grid, messages, self.run_plan.timeout)
+        numbered = exchange(grid, messages, self.run_plan.timeout, self.run_plan.quorum)
         number = self.server.round
         counts: Counter[str] = Counter()
         replies = self._read(numbered, counts)
@@ -320,25 +324,7 @@ class FBOStrategy(Strategy):
 
     def _register(self, grid: Grid) -> None:
         """Send the setup to nodes that have not acknowledged it, and learn who they are."""
-        online = list(grid.get_node_ids())
-        self.roster.forget_absent(online)
-        unknown = [node for node in online if not self.roster.known(node)]
-        if not unknown:
-            return
-        content = [wire.encode_setup(self.server.setup()) for _ in unknown]
-        messages = [
-            Message(c, node, wire.MESSAGE_TYPE, group_id="setup")
-            for c, node in zip(content, unknown, strict=True)
-        ]
-        claims: dict[int, str] = {}
-        for number, reply in exchange(grid, messages, self.run_plan.timeout).items():
-            node = unknown[number]
-            try:
-                claims[node] = wire.decode_registration(_content(reply))
-            except wire.WireError as error:
-                logger.warning("node %s is not registered: %s", node, error)
-        for complaint in self.roster.admit(claims):
-            logger.warning("%s", complaint)
+        self._registration.update(grid, self.server.setup(), self.run_plan.timeout)
 
     # -- Flower's five methods ------------------------------------------------------------------
 
@@ -354,6 +340,7 @@ class FBOStrategy(Strategy):
                 wire.encode_request(request, digest),
                 self.roster.node(agent),
                 wire.MESSAGE_TYPE,
+                ttl=self.run_plan.timeout,  # nobody shall work on a round that is over
                 group_id=str(request.round),
             )
             for agent, request in requests.items()
@@ -397,7 +384,7 @@ class FBOStrategy(Strategy):
         for number, message in numbered.items():
             agent = self._round.agents[number]
             try:
-                reply = wire.decode_reply(_content(message), self._round.requests[agent])
+                reply = wire.decode_reply(wire.content(message), self._round.requests[agent])
             except wire.WireError as error:
                 counts["refused"] += 1
                 logger.warning("a reply of agent %s is ignored: %s", agent, error)
@@ -406,10 +393,3 @@ class FBOStrategy(Strategy):
                 self.roster.drop(self.roster.node(agent))
             replies[agent] = reply
         return replies
-
-
-def _content(message: Message) -> Message:
-    """The message, if it has content; the text of an error stays out of logs."""
-    if message.has_error():
-        raise wire.WireError(f"Flower reports error {message.error.code}")
-    return message

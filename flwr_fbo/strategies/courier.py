@@ -2,38 +2,155 @@
 
 Flower's ``send_and_receive`` looks for replies every three seconds in a deployment and cannot
 be told that enough have come. This one looks more and more rarely, starting at once, and stops
-at a deadline or when all have answered.
+at a deadline, or when as many have answered as suffice.
+
+Two things that a node may do must not cost the others anything:
+
+- A node that dies in the middle of an upload makes ``Grid.pull_messages`` wait for the rest
+  until its session expires, some minutes later, whatever time-out one has in mind. Replies are
+  therefore pulled in threads of their own. One that is stuck for longer than :data:`STUCK`
+  is left to itself, and another goes on with the other messages.
+- A reply that Flower cannot take apart makes ``pull_messages`` raise and takes with it all
+  other replies of the same call. Replies are therefore pulled one by one.
+
+**Late replies are dropped.** A round's vectors are computed for that round, and an agent that
+counted late could count twice in the next. An agent that is left out counts as zero, which the
+accounting of a private release allows for at no cost. Nothing is lost but time: an agent keeps
+its evaluations, and repeats an answer that it paid for without paying again.
 """
 
 from __future__ import annotations
 
+import logging
+import math
+import queue
+import threading
 import time
 from collections.abc import Sequence
 
 from flwr.app import Message
 from flwr.serverapp import Grid
 
+logger = logging.getLogger("flwr.fbo")
+
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
+#: Seconds that one reply may take to arrive before it is waited for in the background.
+STUCK = 5.0
 
 
-def exchange(grid: Grid, messages: Sequence[Message], timeout: float) -> dict[int, Message]:
-    """The replies that arrive in time, by the number of the message that they answer."""
+def exchange(
+    grid: Grid, messages: Sequence[Message], timeout: float, share: float = 1.0
+) -> dict[int, Message]:
+    """The replies that arrive in time, by the number of the message that they answer.
+
+    It is over when ``share`` of the messages that could be sent have a reply. Errors that the
+    SuperLink reports are replies too: they are told by the message that they answer, since
+    they name a wrong sender.
+    """
     sent = {
         message_id: number
         for number, message_id in enumerate(grid.push_messages(messages))
         if message_id is not None
     }
-    replies: dict[int, Message] = {}
-    deadline = time.monotonic() + timeout
-    pause = FIRST_PAUSE
-    while len(replies) < len(sent):
-        waiting = [message_id for message_id, n in sent.items() if n not in replies]
-        for reply in grid.pull_messages(waiting):
-            number = sent.get(reply.metadata.reply_to_message_id)
-            if number is not None and number not in replies:
-                replies[number] = reply
-        if len(replies) == len(sent) or time.monotonic() >= deadline:
-            break
-        time.sleep(min(pause, max(0.0, deadline - time.monotonic())))
-        pause = min(1.5 * pause, LONGEST_PAUSE)
-    return replies
+    if not sent:
+        return {}
+    enough = math.ceil(share * len(sent) - 1e-9)
+    collector = _Collector(grid, sent)
+    try:
+        return collector.collect(max(1, enough), time.monotonic() + timeout)
+    finally:
+        collector.stop()
+
+
+class _Collector:
+    """Pulls the replies to some messages, in one thread after the other."""
+
+    def __init__(self, grid: Grid, sent: dict[str, int]) -> None:
+        self._grid, self._sent = grid, sent
+        self._arrived: queue.Queue[Message] = queue.Queue()
+        self._lock = threading.Lock()
+        self._open = dict.fromkeys(sent)  # ids without a reply, in the order to ask for them
+        self._over = False
+        self._worker: _Worker | None = None
+
+    def collect(self, enough: int, deadline: float) -> dict[int, Message]:
+        """Replies by number, until there are enough or it is too late."""
+        replies: dict[int, Message] = {}
+        while len(replies) < enough:
+            now = time.monotonic()
+            if now >= deadline and self._arrived.empty():
+                break
+            self._keep_pulling(now)
+            try:
+                reply = self._arrived.get(timeout=max(0.0, min(deadline - now, STUCK / 5)))
+            except queue.Empty:
+                continue
+            number = self._sent.get(reply.metadata.reply_to_message_id)
+            if number is not None:
+                replies.setdefault(number, reply)
+        return replies
+
+    def stop(self) -> None:
+        """Let threads that are stuck end when they can, and be forgotten."""
+        with self._lock:
+            self._over = True
+
+    def _keep_pulling(self, now: float) -> None:
+        """Have a thread at work that is not stuck."""
+        with self._lock:
+            worker = self._worker
+            if worker is not None and now - worker.since > STUCK:
+                logger.warning("a reply takes more than %g s to arrive; going on", STUCK)
+                worker.abandoned, worker = True, None
+            if worker is None:
+                self._worker = worker = _Worker()
+                thread = threading.Thread(target=self._pull, args=(worker,), daemon=True)
+                thread.start()
+
+    def _pull(self, worker: _Worker) -> None:
+        pause = FIRST_PAUSE
+        while True:
+            started = time.monotonic()
+            for message_id in self._waiting():
+                if not self._pull_one(message_id, worker):
+                    return
+            if not self._waiting():
+                return
+            # Half of the time at most is spent on asking, however many are waited for.
+            asked = time.monotonic() - started
+            time.sleep(min(max(pause, asked), LONGEST_PAUSE))
+            worker.since = time.monotonic()
+            pause = min(1.5 * pause, LONGEST_PAUSE)
+
+    def _waiting(self) -> list[str]:
+        with self._lock:
+            return [] if self._over else list(self._open)
+
+    def _pull_one(self, message_id: str, worker: _Worker) -> bool:
+        """Look for one reply; False if this thread is no longer wanted."""
+        with self._lock:
+            if self._over or worker.abandoned:
+                return False
+            if message_id not in self._open:
+                return True
+            worker.since = time.monotonic()
+            del self._open[message_id]  # nobody else may pull it meanwhile
+        found: list[Message] = []
+        try:
+            found = list(self._grid.pull_messages([message_id]))
+        except Exception as error:  # a reply that cannot be read, or a SuperLink that is away
+            logger.warning("a reply could not be pulled: %s", type(error).__name__)
+        for reply in found:
+            self._arrived.put(reply)
+        with self._lock:
+            if not found:
+                self._open[message_id] = None
+            return not (worker.abandoned or self._over)
+
+
+class _Worker:
+    """A thread's state, as the others see it."""
+
+    def __init__(self) -> None:
+        self.since = time.monotonic()
+        self.abandoned = False

@@ -10,6 +10,7 @@ import numpy as np
 
 from flwr_fbo.core.dp_fts_de import DPFTSDEServer, DPFTSDESettings
 from flwr_fbo.core.protocol import Server
+from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta
 from flwr_fbo.privacy.ledger import Ledger
@@ -40,6 +41,15 @@ class DPFTSDE(ThompsonStrategy):
 
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
+        if self.settings.private and plan.quorum < 1:
+            # An agent's data decide how long it computes. In a round that ends by its deadline
+            # that decides only whether *it* counts, which is the neighbouring input. With a
+            # quorum it also decides how many others still make it, and one agent would change
+            # the sum by more than its own contribution.
+            raise SettingsError(
+                f"`round-quorum` must be 1 in a private run, but got {plan.quorum:g}: one "
+                "agent's speed would decide which others count; use `timeout`"
+            )
         budget = self._budget(plan)
         return DPFTSDEServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed, budget)
 

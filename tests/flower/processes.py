@@ -44,6 +44,8 @@ class Flower:
             "FLWR_FBO_HOME": str(self.folder / "fbo"),
             "FLWR_TELEMETRY_ENABLED": "0",
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            # Tasks of a test's own, and this checkout before any that is installed.
+            "PYTHONPATH": f"{self.folder}{os.pathsep}{REPOSITORY}",
             "OMP_NUM_THREADS": "1",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
@@ -54,11 +56,15 @@ class Flower:
         text += f'address = "127.0.0.1:{port}"\n{options}\n'
         (self.folder / "home" / "config.toml").write_text(text)
 
-    def start(self, *command: str, port: int | None = None, wait: float = 60.0) -> None:
+    def start(
+        self, *command: str, port: int | None = None, wait: float = 60.0
+    ) -> subprocess.Popen[bytes]:
         """Start a process; with a port, wait until it listens there."""
-        log = (self.folder / f"{len(self.processes)}-{command[0]}.log").open("wb")
+        program = command[0] if "/" in command[0] else str(BIN / command[0])
+        name = f"{len(self.processes)}-{Path(program).name}.log"
+        log = (self.folder / name).open("wb")
         process = subprocess.Popen(
-            [str(BIN / command[0]), *command[1:]],
+            [program, *command[1:]],
             stdout=log,
             stderr=subprocess.STDOUT,
             env=self.environment,
@@ -71,11 +77,26 @@ class Flower:
             assert process.poll() is None, f"{command[0]} ended early: {self.logs()}"
             assert time.monotonic() < deadline, f"{command[0]} does not listen: {self.logs()}"
             time.sleep(0.2)
+        return process
 
-    def run(self, *arguments: str, timeout: float = 240.0) -> str:
+    def command(self, *command: str, timeout: float = 60.0) -> str:
+        """A command of Flower's (or a script) to its end; its output."""
+        program = command[0] if "/" in command[0] else str(BIN / command[0])
+        done = subprocess.run(
+            [program, *command[1:]],
+            capture_output=True,
+            text=True,
+            env=self.environment,
+            cwd=self.folder,
+            timeout=timeout,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout + done.stderr
+
+    def run(self, *arguments: str, timeout: float = 240.0, app: Path = REPOSITORY) -> str:
         """`flwr run` to its end; its whole output."""
         done = subprocess.run(
-            [str(BIN / "flwr"), "run", str(REPOSITORY), *arguments, "--stream"],
+            [str(BIN / "flwr"), "run", str(app), *arguments, "--stream"],
             capture_output=True,
             text=True,
             env=self.environment,
@@ -100,6 +121,11 @@ class Flower:
 
     def run_directories(self) -> list[Path]:
         return sorted((self.folder / "fbo" / "runs").iterdir())
+
+    def log(self, process: subprocess.Popen[bytes]) -> str:
+        """What one of the processes has said."""
+        (path,) = self.folder.glob(f"{self.processes.index(process)}-*.log")
+        return path.read_text(errors="replace")
 
     def logs(self) -> str:
         return "\n".join(p.read_text(errors="replace")[-3000:] for p in self.folder.glob("*.log"))

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import subprocess
+import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
+from flwr.app import Context, RecordDict
+from flwr.app.user_config import UserConfig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flwr_fbo.journal import Journal, JournalError
+from flwr_fbo.clients.base import journal_path, partition_of
+from flwr_fbo.journal import Journal, JournalBusyError, JournalError, exclusive
+from flwr_fbo.strategies.fts import LocalTS
+
+from .test_strategies import SMALL, Make
 
 
 def test_what_is_appended_is_read_back_by_kind(tmp_path: Path) -> None:
@@ -53,3 +64,127 @@ def test_numbers_json_does_not_know_are_refused_before_anything_is_written(tmp_p
     with pytest.raises(ValueError, match="not JSON compliant"):
         journal.append("evaluation", {"score": float("nan")})
     assert not journal.path.exists()
+
+
+def test_reading_leaves_a_line_that_is_being_written_alone(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"kind":"evaluation","score":1}\n{"kind":"eval')
+    assert Journal(path, reading=True).read("evaluation") == [{"score": 1}]
+    assert path.read_bytes().endswith(b'{"kind":"eval')
+    assert Journal(tmp_path / "none.jsonl", reading=True).read("evaluation") == []
+    assert not (tmp_path / "none.jsonl").exists()
+    with pytest.raises(JournalError, match="for reading only"):
+        Journal(path, reading=True).append("evaluation", {})
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from flwr_fbo.journal import exclusive
+with exclusive(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+def holder(path: Path) -> subprocess.Popen[str]:
+    """Another process that holds a journal until it is told or killed."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, str(path)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "held\n"
+    return process
+
+
+def test_a_journal_belongs_to_one_process_until_that_ends(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    with holder(path) as other:
+        with pytest.raises(JournalBusyError, match="`partition-id` of its own"), exclusive(path):
+            pass
+        other.kill()
+    with exclusive(path):
+        Journal(path).append("evaluation", {"score": 1.0})
+    assert len(Journal(path).read("evaluation")) == 1
+
+
+def test_an_agent_whose_journal_is_held_declines_by_class_and_comes_back(
+    federation: Make,
+) -> None:
+    f = federation(LocalTS(**SMALL))
+    path = journal_path(f.directory.agents, 1)
+    with holder(path) as other:
+
+        def let_go(report: Any) -> bool:
+            if report.round == 1:
+                other.kill()
+                other.wait()
+            return False
+
+        f.strategy.stop = let_go
+        reports = f.start().reports
+    assert [dict(r.declined) for r in reports] == [
+        {"JournalBusyError": 1}, {"JournalBusyError": 1}, {}, {}, {}
+    ]  # fmt: skip
+    counts = [len(Journal(journal_path(f.directory.agents, n)).read("evaluation")) for n in (0, 1)]
+    assert counts == [6, 3]
+
+
+def full(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
+    """A disk that takes so many more bytes of any journal and then none."""
+    from flwr_fbo import journal
+
+    left = [after]
+
+    def write(self: Any, data: bytes) -> None:
+        taken = data[: left[0]]
+        left[0] -= len(taken)
+        os.write(self.fileno(), taken)
+        if len(taken) < len(data):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(journal._Whole, "write", write)
+
+
+def test_a_full_disk_leaves_no_torn_line_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    journal = Journal(tmp_path / "a.jsonl")
+    journal.append("evaluation", {"number": 1})
+    with monkeypatch.context() as patch:
+        full(patch, after=7)
+        with pytest.raises(JournalError, match="cannot be written: No space left"):
+            journal.append("evaluation", {"number": 2})
+        with pytest.raises(JournalError, match="No space left"):
+            journal.reserve()
+    journal.append("evaluation", {"number": 3})
+    assert [r["number"] for r in Journal(journal.path).read("evaluation")] == [1, 3]
+
+
+def test_room_is_made_sure_of_before_work_is_paid_for(
+    federation: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full(monkeypatch, after=1000)
+    f = federation(LocalTS(**SMALL))
+    reports = f.start().reports
+    assert all(r.declined == {"JournalError": 3} for r in reports)
+    assert [p.read_bytes() for p in f.directory.agents.iterdir()] == [b""] * 3
+
+
+@pytest.mark.parametrize(
+    ("config", "fault"),
+    [
+        ({}, "integer `partition-id`, but got None"),
+        ({"partition-id": "0", "num-partitions": 2}, "integer `partition-id`, but got '0'"),
+        ({"partition-id": 0}, "integer `num-partitions`"),
+        ({"partition-id": 2, "num-partitions": 2}, r"in \[0, `num-partitions`\), but got 2 of 2"),
+        ({"partition-id": -1, "num-partitions": 2}, "but got -1 of 2"),
+    ],
+)
+def test_a_node_must_say_which_agent_it_is(config: dict[str, Any], fault: str) -> None:
+    context = Context(1, 2, UserConfig(config), RecordDict(), UserConfig())
+    with pytest.raises(ValueError, match=fault):
+        partition_of(context, 0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from flwr_fbo import wire
 from flwr_fbo.core.settings import SettingsError
@@ -357,3 +358,87 @@ class TestFaults:
     ) -> None:
         with pytest.raises(SettingsError, match=fault):
             DPFTSDE(**settings)
+
+
+class TestPopulation:
+    """Sampling is over everybody who may take part, whoever is there."""
+
+    def test_the_sample_is_drawn_over_the_whole_population_whoever_is_there(
+        self, federation: Make, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        from flwr_fbo.core import dp_fts_de
+
+        drawn: list[tuple[int, float]] = []
+        honest = dp_fts_de.poisson_sample
+
+        def watched(count: int, rate: float, entropy: Any) -> Any:
+            drawn.append((count, rate))
+            return honest(count, rate, entropy)
+
+        monkeypatch.setattr(dp_fts_de, "poisson_sample", watched)
+        f = federation(private(sampling_rate=0.5, regions=1), agents=4)
+        first, *_, last = sorted(f.grid.online)
+
+        class Coming(Callback):
+            def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+                f.grid.online -= {first} if report.round == 0 else set()
+                f.grid.online -= {last} if report.round == 1 else set()
+                f.grid.online |= {first} if report.round == 2 else set()
+
+        f.strategy.callbacks.append(Coming())
+        f.start()
+        assert drawn == [(4, 0.5)] * 3  # the three releases; the charge is the same for each
+        events = f.directory.ledger.read_text().splitlines()[1:]
+        assert all('"sampling_rate": 0.5' in e for e in events)
+
+    def test_who_is_absent_counts_as_zero_and_the_others_no_more_than_before(self) -> None:
+        from flwr_fbo.core.dp_fts_de import DPFTSDEServer, DPFTSDESettings
+
+        settings = DPFTSDESettings(features=4, regions=1, weights="uniform", clip=100.0)
+        server = DPFTSDEServer(SPACE, 4, settings, 3)
+        vectors = {n: np.full(4, float(n + 1)) for n in range(4)}
+        everyone = server._sum(vectors, None).plain
+        without = server._sum({n: v for n, v in vectors.items() if n != 3}, None).plain
+        np.testing.assert_allclose(everyone, np.full((1, 4), (1 + 2 + 3 + 4) / 4))
+        np.testing.assert_allclose(without, np.full((1, 4), (1 + 2 + 3) / 4))
+
+    def test_a_stranger_cannot_join_and_a_latecomer_takes_its_own_place(
+        self, federation: Make, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        f = federation(private(), agents=3, timeout=0.2)
+        nodes = sorted(f.grid.online)
+        f.grid.online = set(nodes[:2])
+        stranger = max(nodes) + 1
+        f.grid.contexts[stranger] = f.grid.contexts[nodes[0]].__class__(
+            run_id=1, node_id=stranger, node_config={"partition-id": 7, "num-partitions": 8},
+            state=RecordDict(), run_config=f.grid.contexts[nodes[0]].run_config,
+        )  # fmt: skip
+
+        class Coming(Callback):
+            def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+                if report.round == 1:
+                    f.grid.online |= {nodes[2], stranger}
+
+        f.strategy.callbacks.append(Coming())
+        reports = f.start().reports
+        assert [r.asked for r in reports] == [2, 2, 3, 3, 3]
+        assert "all 3 agents are taken" in caplog.text
+        assert f.strategy.roster.names == ["0", "1", "2"]
+
+    def test_a_node_that_never_registers_is_asked_ever_more_rarely(self, federation: Make) -> None:
+        asked: list[int] = []
+
+        class Deaf(InProcessGrid):
+            def _call(self, message: Message, context: Any) -> Message:
+                if message.metadata.dst_node_id == 4 and message.metadata.group_id == "setup":
+                    asked.append(len(f.strategy.reports))
+                    return Message(Error(2, "RuntimeError"), reply_to=message)
+                return super()._call(message, context)
+
+        f = federation(LocalTS(**SMALL), rounds=12, timeout=0.3)
+        f.grid.__class__ = Deaf
+        f.start()
+        assert asked == sorted(asked)
+        gaps = np.diff([a for a in asked if a > 0])
+        assert len(asked) <= 5
+        assert all(b >= a for a, b in itertools.pairwise(gaps))

@@ -58,8 +58,17 @@ def test_halves_are_halves_of_every_class() -> None:
 
 
 @needs_data
+def test_the_split_is_the_same_in_every_run() -> None:
+    first, again = (load("landmine") for _ in range(2))
+    first.prepare(Partition(3, 29, seed=0))
+    again.prepare(Partition(3, 29, seed=99))
+    np.testing.assert_array_equal(first.data.x_train, again.data.x_train)  # type: ignore[attr-defined]
+    assert not np.array_equal(prepared(3).data.x_train, prepared(3, split_seed=1).data.x_train)
+
+
+@needs_data
 def test_a_grid_on_a_log_scale_beats_the_same_grid_on_the_papers_linear_scale() -> None:
-    """The first 6 fields (the paper's targets); measured over all 29: .195 against .237."""
+    """The first 6 fields (the paper's targets); measured over all 29: .192 against .215."""
     line = np.linspace(0.0, 1.0, 6)
     best = {}
     for scale in ("log", "linear"):

@@ -1,0 +1,172 @@
+"""Rounds end in time, whatever nodes and Flower's object store do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from flwr.app import Error, Message, RecordDict
+
+from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.grid import SERVER_NODE, InProcessGrid
+from flwr_fbo.strategies import RunPlan, courier
+from flwr_fbo.strategies.courier import exchange
+from flwr_fbo.strategies.dp_fts_de import DPFTSDE
+from flwr_fbo.strategies.fts import LocalTS
+
+from .conftest import SPACE
+from .test_strategies import SMALL, Make
+
+
+class Scripted(InProcessGrid):
+    """Answers by script: for each node the seconds until its reply can be pulled."""
+
+    def __init__(self, delays: dict[int, float]) -> None:
+        super().__init__(None, 0)  # type: ignore[arg-type]
+        self.delays = delays
+        self.pulled: list[list[str]] = []
+        self.release = threading.Event()
+        self.hang: set[int] = set()
+        self.broken: set[int] = set()
+        self.lost: set[int] = set()
+        self.errors: dict[int, int] = {}
+        self._sent: dict[str, tuple[Message, float]] = {}
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[Any]:
+        numbers: list[str | None] = []
+        for message in messages:
+            number = f"m{message.metadata.dst_node_id}"
+            message.metadata.__dict__["_message_id"] = number
+            self._sent[number] = (message, time.monotonic())
+            numbers.append(None if message.metadata.dst_node_id in self.lost else number)
+        return numbers
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        (number,) = message_ids
+        self.pulled.append([number])
+        message, sent = self._sent[number]
+        node = message.metadata.dst_node_id
+        if node in self.hang:
+            self.release.wait(30)
+        if node in self.broken:
+            raise ValueError("Unexpected format for object content")
+        if time.monotonic() - sent < self.delays.get(node, 0.0):
+            return []
+        if node in self.errors:
+            reply = Message(Error(self.errors[node], "gone"), reply_to=message)
+            reply.metadata.__dict__["_src_node_id"] = SERVER_NODE  # as the SuperLink does
+            return [reply]
+        return [Message(RecordDict(), reply_to=message)]
+
+
+def send(grid: Scripted, nodes: range, timeout: float, share: float = 1.0) -> tuple[Any, float]:
+    messages = [Message(RecordDict(), n, "train") for n in nodes]
+    started = time.monotonic()
+    replies = exchange(grid, messages, timeout, share)
+    return replies, time.monotonic() - started
+
+
+def test_all_replies_are_matched_to_their_messages() -> None:
+    grid = Scripted({4: 0.1})
+    replies, seconds = send(grid, range(3, 8), 5.0)
+    assert {i: r.metadata.src_node_id for i, r in replies.items()} == dict(enumerate(range(3, 8)))
+    assert seconds < 2
+
+
+def test_a_round_ends_at_its_deadline() -> None:
+    replies, seconds = send(Scripted({4: 60.0}), range(3, 8), 0.3)
+    assert set(replies) == {0, 2, 3, 4}
+    assert 0.3 <= seconds < 2
+
+
+def test_a_round_ends_when_the_quorum_has_answered() -> None:
+    grid = Scripted({6: 60.0, 7: 60.0})
+    replies, seconds = send(grid, range(3, 8), 30.0, share=0.6)
+    assert set(replies) == {0, 1, 2}
+    assert seconds < 5
+
+
+@pytest.mark.parametrize(("share", "least"), [(0.01, 1), (0.5, 3), (0.6, 3), (0.61, 4), (1.0, 5)])
+def test_a_quorum_is_rounded_up(share: float, least: int) -> None:
+    slow = dict.fromkeys(range(3 + least, 8), 60.0)
+    replies, _ = send(Scripted(slow), range(3, 8), 30.0, share)
+    assert len(replies) == least
+
+
+def test_errors_of_the_superlink_are_told_by_what_they_answer() -> None:
+    grid = Scripted({})
+    grid.errors = {4: 3, 5: 5}
+    replies, _ = send(grid, range(3, 8), 5.0)
+    assert {i: r.error.code for i, r in replies.items() if r.has_error()} == {1: 3, 2: 5}
+    assert len(replies) == 5
+
+
+def test_messages_that_could_not_be_sent_are_not_waited_for() -> None:
+    grid = Scripted({})
+    grid.lost = {3, 4, 5}
+    replies, seconds = send(grid, range(3, 8), 5.0)
+    assert set(replies) == {3, 4}
+    assert seconds < 2
+    grid.lost = {3}
+    assert send(grid, range(3, 4), 5.0)[0] == {}
+
+
+def test_a_node_that_dies_in_an_upload_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two replies hang in their pull, as they do for minutes while an upload is unfinished."""
+    monkeypatch.setattr(courier, "STUCK", 0.2)
+    grid = Scripted({7: 0.5})
+    grid.hang = {3, 5}
+    replies, seconds = send(grid, range(3, 8), 2.0)
+    assert set(replies) == {1, 3, 4}
+    assert seconds < 4
+    assert grid.pulled.count(["m3"]) == grid.pulled.count(["m5"]) == 1
+    grid.release.set()
+
+
+def test_an_upload_that_is_only_slow_still_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(courier, "STUCK", 0.1)
+    grid = Scripted({})
+    grid.hang = {3}
+    threading.Timer(0.6, grid.release.set).start()
+    replies, seconds = send(grid, range(3, 6), 20.0)
+    assert set(replies) == {0, 1, 2}
+    assert seconds < 10
+
+
+def test_a_reply_that_flower_cannot_take_apart_costs_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    grid = Scripted({})
+    grid.broken = {4}
+    replies, _ = send(grid, range(3, 8), 0.3)
+    assert set(replies) == {0, 2, 3, 4}
+    assert "could not be pulled: ValueError" in caplog.text
+    assert "object content" not in caplog.text
+
+
+class Slow(InProcessGrid):
+    """One node whose replies to rounds are never there in time."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        found = list(super().pull_messages(message_ids))
+        late = [m for m in found if m.metadata.src_node_id == 2 and m.metadata.group_id != "setup"]
+        return [m for m in found if m not in late]
+
+
+def test_a_run_with_a_quorum_goes_on_without_the_slow(federation: Make) -> None:
+    f = federation(LocalTS(**SMALL), quorum=0.6, timeout=30.0)
+    f.grid.__class__ = Slow
+    started = time.monotonic()
+    reports = f.start().reports
+    assert time.monotonic() - started < 20
+    assert [(r.asked, r.missing) for r in reports] == [(3, 1)] * 5
+
+
+def test_a_private_run_has_no_quorum() -> None:
+    strategy = DPFTSDE(**SMALL, epsilon=4.0)
+    with pytest.raises(SettingsError, match="`round-quorum` must be 1 in a private run"):
+        strategy.plan(RunPlan(SPACE, 3, 2, quorum=0.9))
+    DPFTSDE(**SMALL).plan(RunPlan(SPACE, 3, 2, quorum=0.9))

@@ -1,0 +1,125 @@
+"""A deployment between organisations: TLS, keys, and a node that dies in the middle of a run.
+
+The example's own scripts are what is run here, as docs/deployment.md tells people to.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from flwr_fbo.results import read_evaluations
+from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
+
+EXAMPLE = REPOSITORY / "examples" / "deployment"
+
+#: Seconds that a round may take here.
+TIMEOUT = 15
+#: Writes down when an evaluation begins and ends; one of agent 0's outlasts its round.
+SLOW_TASK = f"""
+import os, time
+from pathlib import Path
+from flwr_fbo.core.space import Float
+from flwr_fbo.tasks import task
+
+def note(agent, word):
+    path = Path(os.environ["FLWR_FBO_HOME"]) / f"agent-{{agent}}.txt"
+    with path.open("a") as file:
+        file.write(word + "\\n")
+    return path.read_text().count("begin")
+
+@task(space={{"x": Float(0.0, 1.0)}})
+def slow(params, partition):
+    number = note(partition.index, "begin")
+    time.sleep({TIMEOUT} + 5 if partition.index == 0 and number == 4 else 1.5)
+    note(partition.index, "end")
+    return -(params["x"] - 0.3) ** 2
+"""
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
+    pytest.mark.skipif(
+        not (shutil.which("openssl") and shutil.which("ssh-keygen")),
+        reason="needs openssl and ssh-keygen to make keys",
+    ),
+]
+
+
+def script(name: str) -> str:
+    return str(EXAMPLE / name)
+
+
+def start_node(running: Flower, link: int, port: int, party: int) -> subprocess.Popen[bytes]:
+    address = f"127.0.0.1:{link}"
+    return running.start(script("supernode.sh"), "keys", address, str(party), "2", str(port))
+
+
+def kill_child(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 of the SuperNode that a script keeps running."""
+    children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+    os.kill(int(children[0]), signal.SIGKILL)
+
+
+def wait_for(condition: object, seconds: float, running: Flower) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline, running.logs()
+        time.sleep(0.2)
+
+
+def table(directory: Path) -> list[dict[str, str]]:
+    path = directory / "rounds.csv"
+    return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
+
+
+def notes(running: Flower, agent: int) -> Counter[str]:
+    path = running.folder / "fbo" / f"agent-{agent}.txt"
+    return Counter(path.read_text().split()) if path.exists() else Counter()
+
+
+def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_path: Path) -> None:
+    link, *ports = free_ports(4)
+    (tmp_path / "slow_task.py").write_text(SLOW_TASK)
+    with flower(tmp_path) as running:
+        running.command(script("keys.sh"), "keys", "127.0.0.1", "3")
+        running.start(script("superlink.sh"), "keys", str(link), "127.0.0.1", port=link)
+        running.connect("dep", link, f'root-certificates = "{tmp_path}/keys/ca.crt"')
+        running.command(script("register.sh"), "dep", "keys/node-0.key.pub", "keys/node-1.key.pub")
+        stranger = start_node(running, link, ports[2], 2)
+        nodes = [start_node(running, link, ports[party], party) for party in (0, 1)]
+        settings = "task='slow_task:slow' strategy='local-ts' agents=2 rounds=8 initial-points=2 "
+        run = ("flwr", "run", str(REPOSITORY), "dep", "--run-config")
+        running.command(*run, settings + f"timeout={TIMEOUT}.0")
+
+        wait_for(lambda: notes(running, 1)["begin"] >= 3, 120, running)
+        kill_child(nodes[1])  # in the middle of its evaluation of round 1
+        wait_for(lambda: running.status("dep").startswith("finished"), 240, running)
+
+        assert running.status("dep").startswith("finished:completed"), running.logs()
+        assert stranger.poll() is None  # still trying
+        assert "Failed to activate SuperNode" in running.log(stranger)
+        (directory,) = running.run_directories()
+        rounds = table(directory)
+        assert [int(r["round"]) for r in rounds] == list(range(9))
+        assert max(float(r["seconds"]) for r in rounds) < TIMEOUT + 5
+        histories = read_evaluations(directory / "agents", 2)
+        for agent, history in enumerate(histories):
+            # What ended is in the journal, once: also what was under way when its node was
+            # killed, and what ended when its round had been closed without it.
+            keys = [(e.round, e.play) for e in history]
+            assert len(keys) == len(set(keys))
+            assert notes(running, agent)["end"] == notes(running, agent)["begin"] == len(history)
+        assert max(e.seconds for e in histories[0]) > TIMEOUT
+        assert any(e.round == 1 for e in histories[1])
+        assert rounds[1]["missing"] == rounds[2]["missing"] == "1" or rounds[2]["missing"] == "2"
+        assert [rounds[-1][key] for key in ("asked", "replied")] == ["2", "2"]

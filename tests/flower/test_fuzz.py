@@ -1,0 +1,108 @@
+"""The decoders under damaged, mixed and arbitrary bytes: only their own errors come out."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from flwr_fbo.rundir import Checkpoint, RunDirectoryError
+
+PATH = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
+
+
+def _load() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("flwr_fbo_fuzz", PATH)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+fuzz = _load()
+SEEDS = {name: [make() for make in seeds] for name, (_, seeds) in fuzz.TARGETS.items()}
+
+#: Cut a piece out, or put one in its place: (from, to, what).
+EDITS = st.lists(
+    st.tuples(st.integers(0, 2000), st.integers(0, 40), st.binary(max_size=20)), max_size=4
+)
+
+
+@pytest.mark.parametrize("name", list(fuzz.TARGETS))
+def test_valid_inputs_are_valid(name: str) -> None:
+    for seed in SEEDS[name]:
+        fuzz.TARGETS[name][0](seed)
+
+
+@pytest.mark.parametrize("name", list(fuzz.TARGETS))
+@settings(max_examples=150)
+@given(which=st.integers(0, 9), edits=EDITS)
+def test_damaged_inputs_raise_the_declared_errors(
+    name: str, which: int, edits: list[tuple[int, int, bytes]]
+) -> None:
+    data = SEEDS[name][which % len(SEEDS[name])]
+    for start, length, new in edits:
+        start %= len(data) + 1
+        data = data[:start] + new + data[start + length :]
+    fuzz.TARGETS[name][0](data)
+
+
+@pytest.mark.parametrize("name", list(fuzz.TARGETS))
+@settings(max_examples=50)
+@given(data=st.one_of(st.binary(max_size=400), st.text(max_size=200).map(str.encode)))
+def test_arbitrary_inputs_raise_the_declared_errors(name: str, data: bytes) -> None:
+    fuzz.TARGETS[name][0](data)
+
+
+@pytest.mark.parametrize("name", ["space", "config", "journal", "ledger", "instruction"])
+@pytest.mark.parametrize("data", [b"[" * 100_000, b'{"a":' * 50_000, b"9" * 100_000, b"-1e999"])
+def test_deep_and_long_json_raises_the_declared_errors(name: str, data: bytes) -> None:
+    fuzz.TARGETS[name][0](data)
+    fuzz.TARGETS[name][0](data + b"\n")
+
+
+def _npz(header: dict[str, object], body: bytes, compression: int) -> bytes:
+    member, archive = io.BytesIO(), io.BytesIO()
+    np.lib.format.write_array_header_1_0(member, header)  # type: ignore[arg-type]
+    with zipfile.ZipFile(archive, "w", compression) as file:
+        file.writestr("state.npy", member.getvalue() + body)
+    return archive.getvalue()
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        # A header that claims 8 GB, and 100 MB of zeros in 100 kB.
+        _npz({"descr": "<f8", "fortran_order": False, "shape": (10**9,)}, b"", zipfile.ZIP_STORED),
+        _npz(
+            {"descr": "|u1", "fortran_order": False, "shape": (10**8,)},
+            bytes(10**8),
+            zipfile.ZIP_DEFLATED,
+        ),
+        _npz({"descr": "|O", "fortran_order": False, "shape": (1,)}, bytes(8), zipfile.ZIP_STORED),
+    ],
+)
+def test_a_checkpoint_cannot_ask_for_more_memory_than_it_is_long(
+    tmp_path: Path, data: bytes
+) -> None:
+    path = tmp_path / "checkpoint.npz"
+    path.write_bytes(data)
+    tracemalloc.start()
+    try:
+        with pytest.raises(RunDirectoryError, match="is not a checkpoint"):
+            Checkpoint(path).load()
+        _, most = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert most < 10**7
