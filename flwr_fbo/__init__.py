@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from flwr_fbo.alone import maximise as maximise
+    from flwr_fbo.citation import citation as citation
     from flwr_fbo.clientapp import client_app as client_app
     from flwr_fbo.core.space import Categorical as Categorical
     from flwr_fbo.core.space import Float as Float
@@ -51,7 +53,9 @@ _PUBLIC = {
     "Result": "flwr_fbo.results",
     "Space": "flwr_fbo.core.space",
     "Task": "flwr_fbo.tasks.base",
+    "citation": "flwr_fbo.citation",
     "client_app": "flwr_fbo.clientapp",
+    "maximise": "flwr_fbo.alone",
     "resume": "flwr_fbo.simulation",
     "server_app": "flwr_fbo.serverapp",
     "simulate": "flwr_fbo.simulation",
