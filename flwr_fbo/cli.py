@@ -23,8 +23,8 @@ app = typer.Typer(
     help="Federated Bayesian optimisation with real privacy, on Flower.",
 )
 
-#: Exit codes: the run failed; the command was wrong (as typer's own).
-FAILED, USAGE = 1, 2
+#: Exit codes: the run failed; the command was wrong (as typer's own); Ctrl-C (as shells').
+FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 class EngineName(StrEnum):
@@ -85,7 +85,7 @@ def run(
         result, text = simulate_run(given, engine.value, run_dir, others, sys.stderr)
         print(json.dumps(result) if as_json else text, file=stdout, flush=True)
         if not result["complete"]:
-            raise typer.Exit(FAILED)
+            raise typer.Exit(_exit_code(result["stopped_early"]))
 
 
 @app.command()
@@ -104,7 +104,7 @@ def resume(
         result = resume_run(run_dir, engine=engine.value, progress=sys.stderr)
         print(result.to_json() if as_json else summary(result), file=stdout, flush=True)
         if not result.complete:
-            raise typer.Exit(FAILED)
+            raise typer.Exit(_exit_code(result.stopped_early))
 
 
 @app.command()
@@ -264,6 +264,10 @@ def strategies(
             print(f"    {d.key:<20} {d.help}  [{d.type}{rule}; {default}]")
 
 
+def _exit_code(stopped_early: str) -> int:
+    return INTERRUPTED if stopped_early == "interrupted" else FAILED
+
+
 def _first_line(text: str | None) -> str:
     return (text or "").strip().splitlines()[0]
 
@@ -291,7 +295,7 @@ def _user_errors() -> Iterator[None]:
         raise typer.Exit(USAGE) from error
     except KeyboardInterrupt as error:
         typer.echo(f"flwr-fbo: stopped after {time.monotonic() - started:.0f} s", err=True)
-        raise typer.Exit(130) from error
+        raise typer.Exit(INTERRUPTED) from error
     except BrokenPipeError as error:  # whoever was reading has read enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         raise typer.Exit(0) from error

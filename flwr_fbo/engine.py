@@ -21,6 +21,7 @@ from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.rundir import RunDirectory
 from flwr_fbo.serverapp import serve, server_app_of
 from flwr_fbo.spec import RunSpec
+from flwr_fbo.stopping import Stopper
 from flwr_fbo.strategies.base import Callback
 
 Engine: TypeAlias = Literal["ray", "inline"]
@@ -32,7 +33,11 @@ _QUIET: BackendInit = {"log_to_driver": False, "logging_level": "error", "includ
 
 
 def run(
-    spec: RunSpec, directory: RunDirectory, engine: Engine, callbacks: Sequence[Callback] = ()
+    spec: RunSpec,
+    directory: RunDirectory,
+    engine: Engine,
+    callbacks: Sequence[Callback] = (),
+    stop: Stopper | None = None,
 ) -> None:
     """Run a federation to its end; whatever goes wrong on the server's side is raised."""
     _quieten()
@@ -40,7 +45,7 @@ def run(
     spec.task.fetch()  # once, before workers would race for the same files
     clients = client_app_of(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
     if engine == "inline":
-        serve(spec, InProcessGrid(clients, agents), directory, callbacks)
+        serve(spec, InProcessGrid(clients, agents), directory, callbacks, stop)
         return
     if find_spec("ray") is None:
         raise SettingsError(
@@ -50,7 +55,7 @@ def run(
     from flwr.simulation import run_simulation
 
     run_simulation(
-        server_app_of(spec, directory, callbacks),
+        server_app_of(spec, directory, callbacks, stop),
         clients,
         num_supernodes=agents,
         backend_config={

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,32 +18,99 @@ from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
 LINES = 100
 
 
-class PrintProgress(Callback):
-    """One line a round: the agents' best so far, replies, epsilon, time left.
-
-    The best is read from the agents' own journals, which only a simulator can do.
-    """
+class _Progress(Callback):
+    """What both views share: the best so far, and the time left."""
 
     def __init__(self, journals: Path, stream: TextIO) -> None:
         self._journals, self._stream = journals, stream
-        self._started = time.monotonic()
+        self._started, self._first = time.monotonic(), 0
+
+    def on_start(self, strategy: FBOStrategy) -> None:
+        """See :class:`Callback`."""
+        self._started, self._first = time.monotonic(), strategy.server.round
+
+    def _best(self, agents: int) -> float | None:
+        """Mean of the agents' best, from their own journals, which only a simulator can read."""
+        histories = read_evaluations(self._journals, agents)
+        best = [max((e.score for e in h if e.score is not None), default=None) for h in histories]
+        known = [b for b in best if b is not None]
+        return float(np.mean(known)) if known else None
+
+    def _seconds_left(self, report: RoundReport) -> float | None:
+        if report.rounds is None:
+            return None
+        closed = report.round + 1 - self._first  # by this process
+        elapsed = time.monotonic() - self._started
+        return elapsed / max(closed, 1) * (report.rounds - 1 - report.round)
+
+
+class PrintProgress(_Progress):
+    """One line a round: the agents' best so far, replies, epsilon, time left."""
 
     def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
         """See :class:`Callback`."""
         if report.rounds is not None and report.round % max(1, report.rounds // LINES):
             return
-        histories = read_evaluations(self._journals, strategy.run_plan.agents)
-        best = [max((e.score for e in h if e.score is not None), default=None) for h in histories]
-        known = [b for b in best if b is not None]
-        mean = f"best {np.mean(known):.4f}  " if known else "best -  "
-        print(f"{mean}{describe(report)}{self._time_left(report)}", file=self._stream, flush=True)
+        best = self._best(strategy.run_plan.agents)
+        mean = "best -  " if best is None else f"best {best:.4f}  "
+        left = self._seconds_left(report)
+        rest = "" if left is None or left < 1 or report.round == 0 else f"  {left:.0f} s left"
+        print(f"{mean}{describe(report)}{rest}", file=self._stream, flush=True)
 
-    def _time_left(self, report: RoundReport) -> str:
-        if report.rounds is None or report.round == 0:
-            return ""
-        elapsed = time.monotonic() - self._started
-        left = elapsed / (report.round + 1) * (report.rounds - 1 - report.round)
-        return f"  {left:.0f} s left" if left >= 1 else ""
+
+class LiveProgress(_Progress):
+    """A view in a terminal that is drawn anew each round, and vanishes when the run is over."""
+
+    def __init__(self, journals: Path, stream: TextIO) -> None:
+        super().__init__(journals, stream)
+        from rich.console import Console
+        from rich.live import Live
+
+        self.live = Live(console=Console(file=stream), transient=True, refresh_per_second=4)
+        self._lost = 0
+
+    def on_start(self, strategy: FBOStrategy) -> None:
+        """See :class:`Callback`."""
+        super().on_start(strategy)
+        self.live.update(f"{strategy.run_plan.agents} agents are here; first round", refresh=True)
+
+    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+        """See :class:`Callback`."""
+        self._lost += report.missing + report.refused + sum(report.declined.values())
+        best = self._best(strategy.run_plan.agents)
+        self.live.update(self._table(report, best), refresh=True)
+
+    def _table(self, report: RoundReport, best: float | None) -> Any:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        table = Table.grid(padding=(0, 2))
+        last = "" if report.rounds is None else f" of {report.rounds - 1}"
+        bar = ProgressBar(total=report.rounds, completed=report.round + 1, width=40)
+        table.add_row("round", f"{report.round}{last}", bar)
+        table.add_row("mean best", "-" if best is None else f"{best:.4f}")
+        table.add_row("replies", f"{report.replied} of {report.asked}", f"{self._lost} lost so far")
+        if report.privacy is not None:
+            budget, spent = report.privacy["budget"], report.privacy["epsilon"]
+            of = "" if budget is None else f" of {budget:g}"
+            table.add_row("epsilon", f"{spent:.3f}{of}")
+        left = self._seconds_left(report)
+        rest = "" if left is None else f"about {left:.0f} s left"
+        table.add_row("time", f"{time.monotonic() - self._started:.0f} s", rest)
+        return table
+
+
+@contextlib.contextmanager
+def watching(journals: Path, stream: TextIO | None) -> Iterator[list[Callback]]:
+    """The view that suits a stream: live in a terminal, lines elsewhere, nothing without one."""
+    if stream is None:
+        yield []
+    elif stream.isatty():
+        view = LiveProgress(journals, stream)
+        with view.live:
+            yield [view]
+    else:
+        yield [PrintProgress(journals, stream)]
 
 
 def summary(result: Result) -> str:
@@ -62,6 +130,8 @@ def summary(result: Result) -> str:
         rows.append(("failures", f"{result.failures}   (see the agents' journals)"))
     if result.stopped_early:
         rows.append(("stopped early", result.stopped_early))
+    if not result.complete:
+        rows.append(("go on with", f"flwr-fbo resume {result.run_dir}"))
     rows += [("time", f"{result.seconds:.1f} s"), ("results", result.run_dir)]
     title = f"{result.strategy} on {result.task}: {result.agents} agents"
     return "\n".join(["", title, *(f"  {label:<28} {text}" for label, text in rows)])

@@ -15,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr_fbo.core.settings import kebab
 from flwr_fbo.rundir import RoundTable, RunDirectory
 from flwr_fbo.spec import RunSpec
+from flwr_fbo.stopping import Stopper
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport, RunPlan
 from flwr_fbo.tasks import Task
 
@@ -59,6 +60,7 @@ def serve(
     grid: Grid,
     directory: RunDirectory,
     callbacks: Sequence[Callback] = (),
+    stop: Stopper | None = None,
 ) -> FBOStrategy:
     """Run a strategy on a grid, from its first round or from where the directory says it was."""
     agents = spec.run.agents or _count_nodes(grid, spec.run.timeout)
@@ -74,6 +76,7 @@ def serve(
     )
     strategy = spec.strategy.plan(plan, directory.checkpoint)
     strategy.callbacks = [RoundTable(directory.rounds), directory.releases, *callbacks]
+    strategy.stop = stop or Stopper(spec.run)
     strategy.start(grid)
     return strategy
 
@@ -100,14 +103,17 @@ def server_app(
 
 
 def server_app_of(
-    spec: RunSpec, directory: RunDirectory, callbacks: Sequence[Callback] = ()
+    spec: RunSpec,
+    directory: RunDirectory,
+    callbacks: Sequence[Callback] = (),
+    stop: Stopper | None = None,
 ) -> ServerApp:
     """A ServerApp that serves this run."""
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        serve(spec, grid, directory, callbacks)
+        serve(spec, grid, directory, callbacks, stop)
 
     return app
 

@@ -11,11 +11,13 @@ from typing import Any, TextIO
 
 from flwr_fbo.core.settings import kebab
 from flwr_fbo.engine import Engine, number_of_agents, run
-from flwr_fbo.progress import PrintProgress, summary
+from flwr_fbo.progress import summary, watching
 from flwr_fbo.results import Result, outcome, read_evaluations
 from flwr_fbo.rundir import RunDirectory
 from flwr_fbo.spec import RunSpec
+from flwr_fbo.stopping import STOPPING, Stopper, finishing_on_interrupt
 from flwr_fbo.strategies import Callback, FBOStrategy, strategy_class
+from flwr_fbo.strategies.fts import ThompsonStrategy
 from flwr_fbo.tasks import Task
 
 
@@ -92,14 +94,24 @@ def _simulate(
     directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)
     result = _one(spec, engine, directory, progress, callbacks)
     others: dict[str, Result] = {}
-    for name, rival in rivals.items():
+    for name, rival in rivals.items() if result.complete else ():
         if progress is not None:
             print(f"for comparison: {name}", file=progress, flush=True)
-        its = RunDirectory(root / "compare" / name).create(_with_agents(rival), rival.task.space)
-        others[name] = _one(rival, "inline", its, None)
+        equal = _as_long_as(spec, rival)
+        its = RunDirectory(root / "compare" / name).create(_with_agents(equal), rival.task.space)
+        others[name] = _one(equal, "inline", its, None)
     result = dataclasses.replace(result, compared=others)
     directory.write_json("result.json", result.to_dict())
     return result
+
+
+def _as_long_as(spec: RunSpec, rival: RunSpec) -> RunSpec:
+    """The rival for as many rounds as the run really had, and without its rules for ending."""
+    rounds = min(spec.run.rounds, max(0, spec.strategy.server.round - 1))
+    if not isinstance(spec.strategy, ThompsonStrategy):
+        rounds = spec.run.rounds  # counted otherwise
+    free: dict[str, Any] = dict.fromkeys(STOPPING)
+    return dataclasses.replace(rival, run=dataclasses.replace(rival.run, rounds=rounds, **free))
 
 
 def _with_agents(spec: RunSpec) -> dict[str, Any]:
@@ -124,17 +136,21 @@ def _one(
     progress: TextIO | None,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
-    watching = [] if progress is None else [PrintProgress(directory.agents, progress)]
+    stopper = Stopper(spec.run, directory.agents, number_of_agents(spec))
     started = time.perf_counter()
-    run(spec, directory, engine, [*watching, *callbacks])
-    result = _result(spec, directory, time.perf_counter() - started)
+    with (
+        finishing_on_interrupt(stopper, progress),
+        watching(directory.agents, progress) as watchers,
+    ):
+        run(spec, directory, engine, [*watchers, *callbacks], stopper)
+    result = _result(spec, directory, time.perf_counter() - started, stopper)
     for name, text in spec.strategy.files().items():
         (directory.root / name).write_text(text)
     directory.write_json("result.json", result.to_dict())
     return result
 
 
-def _result(spec: RunSpec, directory: RunDirectory, seconds: float) -> Result:
+def _result(spec: RunSpec, directory: RunDirectory, seconds: float, stopper: Stopper) -> Result:
     strategy = spec.strategy
     agents = number_of_agents(spec)
     histories = read_evaluations(directory.agents, agents)
@@ -148,6 +164,9 @@ def _result(spec: RunSpec, directory: RunDirectory, seconds: float) -> Result:
     if recommended is not None:
         findings["recommended"] = recommended
     privacy = strategy.privacy() or {}
+    done = strategy.completed and whole
+    if stopper.reason:  # by a rule that was asked for, or by a person who changed their mind
+        done = not stopper.interrupted
     return Result(
         task=spec.task.name,
         metric=spec.task.metric,
@@ -162,14 +181,21 @@ def _result(spec: RunSpec, directory: RunDirectory, seconds: float) -> Result:
         delta=privacy.get("delta"),
         private=privacy.get("private", False),
         local=privacy.get("local", False),
-        notice=strategy.notice(),
+        notice=strategy.notice() or _notice(stopper, bool(privacy)),
+        stopped_early=stopper.reason,
         failures=found.failed_evaluations + lost,
-        complete=strategy.completed and whole and scored,
+        complete=done and scored,
         seconds=seconds,
         run_dir=str(directory.root),
         agents_best=found.agents,
         findings=findings,
     )
+
+
+def _notice(stopper: Stopper, private: bool) -> str:
+    if private and stopper.looks_at_scores and stopper.reason:
+        return "when the run stopped depends on scores, which epsilon does not count"
+    return ""
 
 
 def _rival(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:

@@ -45,6 +45,18 @@ class RunSettings(Settings):
         "share of the agents asked whose replies end a round before its time-out",
         within(0, 1, open_low=True),
     )
+    max_seconds: float | None = setting(
+        None, "end with the round in which so many seconds have passed", above(0)
+    )
+    max_evaluations: int | None = setting(
+        None, "end with the round in which all agents together made so many; simulations", above(0)
+    )
+    patience: int | None = setting(
+        None, "end after so many rounds in which the mean best did not rise; simulations", above(0)
+    )
+    target_score: float | None = setting(
+        None, "end as soon as the mean best is so high; simulations"
+    )
     run_name: str = setting("", "directory of the run under the home of flwr-fbo's runs")
 
 
