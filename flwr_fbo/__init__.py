@@ -12,7 +12,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from flwr_fbo.alone import maximise as maximise
-    from flwr_fbo.citation import citation as citation
+    from flwr_fbo.cite import citation as citation
     from flwr_fbo.clientapp import client_app as client_app
     from flwr_fbo.core.space import Categorical as Categorical
     from flwr_fbo.core.space import Float as Float
@@ -53,7 +53,7 @@ _PUBLIC = {
     "Result": "flwr_fbo.results",
     "Space": "flwr_fbo.core.space",
     "Task": "flwr_fbo.tasks.base",
-    "citation": "flwr_fbo.citation",
+    "citation": "flwr_fbo.cite",
     "client_app": "flwr_fbo.clientapp",
     "maximise": "flwr_fbo.alone",
     "resume": "flwr_fbo.simulation",

@@ -8,7 +8,7 @@ from html import escape
 from typing import Any
 
 from flwr_fbo import __version__
-from flwr_fbo.citation import citation
+from flwr_fbo.cite import citation
 from flwr_fbo.progress import compared_text, params_text, privacy_text
 from flwr_fbo.report import plots
 from flwr_fbo.report.runs import Curve, Run, best_so_far
