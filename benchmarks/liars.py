@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message
+from flwr_fbo.client_app import client_app
+from flwr_fbo.server_app import serve
 
 from flwr_fbo import wire
-from flwr_fbo.client_app import client_app
 from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.results import outcome, read_evaluations
 from flwr_fbo.rundir import RunDirectory
-from flwr_fbo.server_app import serve
 from flwr_fbo.spec import RunSpec
 
 SHARES = (0.0, 0.1, 0.2, 0.4)

@@ -1,3 +1,73 @@
-"""Federated Bayesian optimisation with real privacy, as a Flower plugin."""
+"""Federated Bayesian optimisation with real privacy, as a Flower plugin.
+
+Everything below is imported when it is first used, so that ``import flwr_fbo`` costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
 
 __version__ = "0.1.0"
+
+if TYPE_CHECKING:
+    from flwr_fbo.clientapp import client_app as client_app
+    from flwr_fbo.core.space import Categorical as Categorical
+    from flwr_fbo.core.space import Float as Float
+    from flwr_fbo.core.space import Int as Int
+    from flwr_fbo.core.space import Space as Space
+    from flwr_fbo.results import Result as Result
+    from flwr_fbo.serverapp import server_app as server_app
+    from flwr_fbo.simulation import resume as resume
+    from flwr_fbo.simulation import simulate as simulate
+    from flwr_fbo.strategies.base import Callback as Callback
+    from flwr_fbo.strategies.dp_fts_de import DPFTSDE as DPFTSDE
+    from flwr_fbo.strategies.fed_pne import FedPNE as FedPNE
+    from flwr_fbo.strategies.fts import FTS as FTS
+    from flwr_fbo.strategies.fts import LocalTS as LocalTS
+    from flwr_fbo.strategies.fts import RandomSearch as RandomSearch
+    from flwr_fbo.strategies.ldp import LDPATA as LDPATA
+    from flwr_fbo.strategies.ldp import LDPTGP as LDPTGP
+    from flwr_fbo.strategies.ldp import LDPMoMA as LDPMoMA
+    from flwr_fbo.tasks.base import Partition as Partition
+    from flwr_fbo.tasks.base import Task as Task
+    from flwr_fbo.tasks.base import task as task
+
+#: Where each name really lives.
+_PUBLIC = {
+    "DPFTSDE": "flwr_fbo.strategies.dp_fts_de",
+    "FTS": "flwr_fbo.strategies.fts",
+    "LDPATA": "flwr_fbo.strategies.ldp",
+    "LDPTGP": "flwr_fbo.strategies.ldp",
+    "Callback": "flwr_fbo.strategies.base",
+    "Categorical": "flwr_fbo.core.space",
+    "FedPNE": "flwr_fbo.strategies.fed_pne",
+    "Float": "flwr_fbo.core.space",
+    "Int": "flwr_fbo.core.space",
+    "LDPMoMA": "flwr_fbo.strategies.ldp",
+    "LocalTS": "flwr_fbo.strategies.fts",
+    "Partition": "flwr_fbo.tasks.base",
+    "RandomSearch": "flwr_fbo.strategies.fts",
+    "Result": "flwr_fbo.results",
+    "Space": "flwr_fbo.core.space",
+    "Task": "flwr_fbo.tasks.base",
+    "client_app": "flwr_fbo.clientapp",
+    "resume": "flwr_fbo.simulation",
+    "server_app": "flwr_fbo.serverapp",
+    "simulate": "flwr_fbo.simulation",
+    "task": "flwr_fbo.tasks.base",
+}
+
+__all__ = [*_PUBLIC]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _PUBLIC:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_PUBLIC})

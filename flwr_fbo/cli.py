@@ -8,7 +8,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -83,9 +82,7 @@ def run(
 
         given |= _assignments(settings or [])
         others = [name for name in compare.split(",") if name]
-        result, text = simulate_run(
-            given, engine.value, run_dir or _new_directory(task, strategy), others, sys.stderr
-        )
+        result, text = simulate_run(given, engine.value, run_dir, others, sys.stderr)
         print(json.dumps(result) if as_json else text, file=stdout, flush=True)
         if not result["complete"]:
             raise typer.Exit(FAILED)
@@ -101,12 +98,30 @@ def resume(
 ) -> None:
     """Go on with a run that was interrupted: nothing that was paid for is paid for again."""
     with _user_errors(), _stdout_kept(as_json) as stdout:
-        from flwr_fbo.simulation import resume_run
+        from flwr_fbo.progress import summary
+        from flwr_fbo.simulation import resume as resume_run
 
-        result, text = resume_run(run_dir, engine.value, sys.stderr)
-        print(json.dumps(result) if as_json else text, file=stdout, flush=True)
-        if not result["complete"]:
+        result = resume_run(run_dir, engine=engine.value, progress=sys.stderr)
+        print(result.to_json() if as_json else summary(result), file=stdout, flush=True)
+        if not result.complete:
             raise typer.Exit(FAILED)
+
+
+@app.command()
+def report(
+    runs: Annotated[list[Path], typer.Argument(help="Directories of runs, to compare if several.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The file; report.html in the first run's directory.")
+    ] = None,
+) -> None:
+    """Write what runs did as one HTML file that needs nothing else to be read.
+
+    Example: flwr-fbo report flwr-fbo-runs/* --out compared.html
+    """
+    with _user_errors():
+        from flwr_fbo.report import write_report
+
+        print(write_report(runs, out))
 
 
 @app.command()
@@ -246,16 +261,6 @@ def _assignments(pairs: list[str]) -> dict[str, str]:
             raise SettingsError(f"--set takes key=value, but got {pair!r}")
         found[key.strip()] = value.strip()
     return found
-
-
-def _new_directory(task: str, strategy: str) -> Path:
-    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
-    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in task)
-    base = Path("flwr-fbo-runs") / f"{stamp}-{name}-{strategy}"
-    number = 1
-    while (path := base if number == 1 else Path(f"{base}-{number}")).exists():
-        number += 1
-    return path
 
 
 @contextlib.contextmanager

@@ -15,11 +15,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
 
-from flwr_fbo.client_app import client_app
+from flwr_fbo.clientapp import client_app_of
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.rundir import RunDirectory
-from flwr_fbo.server_app import serve, server_app
+from flwr_fbo.serverapp import serve, server_app_of
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.strategies.base import Callback
 
@@ -38,7 +38,7 @@ def run(
     _quieten()
     agents = number_of_agents(spec)
     spec.task.fetch()  # once, before workers would race for the same files
-    clients = client_app(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
+    clients = client_app_of(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
     if engine == "inline":
         serve(spec, InProcessGrid(clients, agents), directory, callbacks)
         return
@@ -50,7 +50,7 @@ def run(
     from flwr.simulation import run_simulation
 
     run_simulation(
-        server_app(spec, directory, callbacks),
+        server_app_of(spec, directory, callbacks),
         clients,
         num_supernodes=agents,
         backend_config={

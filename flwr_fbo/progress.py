@@ -9,8 +9,8 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from flwr_fbo.results import Outcome, read_evaluations
-from flwr_fbo.server_app import describe
+from flwr_fbo.results import Result, read_evaluations
+from flwr_fbo.serverapp import describe
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
 
 #: A run of more rounds than this is shown by about so many lines.
@@ -45,44 +45,55 @@ class PrintProgress(Callback):
         return f"  {left:.0f} s left" if left >= 1 else ""
 
 
-def summary(
-    result: Mapping[str, Any], found: Outcome, others: Mapping[str, Outcome], metric: str
-) -> str:
+def summary(result: Result) -> str:
     """The end of a run for people: what was gained over whom, at which price, and where it is."""
-    evaluations = found.evaluations[-1] if found.evaluations else 0
-    best = found.best[-1] if found.best else None
-    lines = ["", f"{result['strategy']} on {result['task']}: {result['agents']} agents"]
-    if best is not None:
-        lines.append(
-            f"  {'mean best ' + metric:<28} {best:.4f}   after {evaluations:g} evaluations each"
-        )
-    for name, other in others.items():
-        lines.append(_compared(name, found, other))
-    lines.append(f"  {'privacy':<28} {_privacy(result)}")
-    if result["failures"]:
-        lines.append(f"  {'failures':<28} {result['failures']}   (see the agents' journals)")
-    lines.append(f"  {'time':<28} {result['seconds']:.1f} s")
-    lines.append(f"  {'results':<28} {result['run_dir']}")
-    return "\n".join(lines)
+    rows = []
+    if result.best and result.best[-1] is not None:
+        spent = f"after {result.evaluations[-1]:g} evaluations each"
+        rows.append((f"mean best {result.metric}", f"{result.best[-1]:.4f}   {spent}"))
+    for name, other in result.compared.items():
+        rows.append((f"gain over {name}", compared_text(result, other)))
+    recommended = result.findings.get("recommended")
+    if recommended:
+        doubt = "" if recommended.get("clear", True) else "   (no clearer than noise)"
+        rows.append(("recommended to all", params_text(recommended["params"]) + doubt))
+    rows.append(("privacy", privacy_text(result)))
+    if result.failures:
+        rows.append(("failures", f"{result.failures}   (see the agents' journals)"))
+    if result.stopped_early:
+        rows.append(("stopped early", result.stopped_early))
+    rows += [("time", f"{result.seconds:.1f} s"), ("results", result.run_dir)]
+    title = f"{result.strategy} on {result.task}: {result.agents} agents"
+    return "\n".join(["", title, *(f"  {label:<28} {text}" for label, text in rows)])
 
 
-def _compared(name: str, found: Outcome, other: Outcome) -> str:
-    mine = {a["agent"]: a["best"] for a in found.agents if a["best"] is not None}
-    theirs = {a["agent"]: a["best"] for a in other.agents if a["best"] is not None}
+def params_text(params: Mapping[str, Any]) -> str:
+    """Parameter values in one line."""
+    return ", ".join(
+        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in params.items()
+    )
+
+
+def compared_text(result: Result, other: Result) -> str:
+    """By how much the agents' best are better than under another strategy, agent by agent."""
+    mine = {a["agent"]: a["best"] for a in result.agents_best if a["best"] is not None}
+    theirs = {a["agent"]: a["best"] for a in other.agents_best if a["best"] is not None}
     gains = np.array([mine[n] - theirs[n] for n in mine if n in theirs])
     if not len(gains):
-        return f"  {'gain over ' + name:<28} -"
+        return "-"
     error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else float("nan")
     won, lost = int((gains > 0).sum()), int((gains < 0).sum())
     return (
-        f"  {'gain over ' + name:<28} {gains.mean():+.4f} +- {error:.4f}   "
+        f"{gains.mean():+.4f} +- {error:.4f}   "
         f"better for {won}, equal for {len(gains) - won - lost}, worse for {lost} agents"
     )
 
 
-def _privacy(result: Mapping[str, Any]) -> str:
-    if result["epsilon"] is None:
-        return result["notice"] or "none: vectors were shared as they are, or not at all"
-    text = f"epsilon {result['epsilon']:.3f} at delta {result['delta']:.2e}, per agent, whole run"
-    text += ", against the server too" if result["local"] else ""
-    return f"{result['notice']} (otherwise {text})" if result["notice"] else text
+def privacy_text(result: Result) -> str:
+    """What the run guarantees, in one line."""
+    if result.epsilon is None or result.delta is None:
+        return result.notice or "none: vectors were shared as they are, or not at all"
+    text = f"epsilon {result.epsilon:.3f} at delta {result.delta:.2e}, per agent, whole run"
+    text += ", against the server too" if result.local else ""
+    return f"{result.notice} (otherwise {text})" if result.notice else text

@@ -8,11 +8,12 @@ agent made no successful evaluation leaves its best as it was.
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -40,6 +41,96 @@ class Outcome:
     def to_dict(self) -> dict[str, Any]:
         """JSON values."""
         return asdict(self)
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run came to. Everything of ``result.json`` is here, under the same names.
+
+    ``best``, ``regret`` and ``evaluations`` run over the rounds from 0 and are means over the
+    agents; ``agents_best`` holds each agent's own best, with its parameter values. What only
+    some strategies find (``recommended``, ``tree``, ...) is in ``findings``, and can be read
+    like the rest: ``result.recommended``.
+    """
+
+    task: str
+    metric: str
+    strategy: str
+    agents: int
+    rounds: int
+    seed: int
+    evaluations: list[float]
+    best: list[float | None]
+    regret: list[float | None] | None
+    epsilon: float | None
+    delta: float | None
+    private: bool
+    local: bool
+    failures: int
+    complete: bool
+    seconds: float
+    run_dir: str
+    agents_best: list[dict[str, Any]]
+    #: What must be known before its privacy is trusted; empty where nothing is.
+    notice: str = ""
+    #: Why the run ended before its rounds were over; empty where it did not.
+    stopped_early: str = ""
+    findings: Mapping[str, Any] = field(default_factory=dict)
+    compared: Mapping[str, Result] = field(default_factory=dict)
+    schema: int = RESULT_SCHEMA
+
+    def __getattr__(self, name: str) -> Any:
+        findings = self.__dict__.get("findings", {})
+        if name in findings:
+            return findings[name]
+        raise AttributeError(f"a result of {self.__dict__.get('strategy')} has no {name!r}")
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, as ``result.json`` holds them."""
+        plain = {f.name: getattr(self, f.name) for f in fields(self)}
+        findings, compared = plain.pop("findings"), plain.pop("compared")
+        clash = {*plain, "compared"} & set(findings)
+        if clash:
+            raise ValueError(f"findings must not be named as other results are, but {clash} are")
+        others = {name: other.to_dict() for name, other in compared.items()}
+        return {**plain, **findings, **({"compared": others} if others else {})}
+
+    @classmethod
+    def from_dict(cls, content: Mapping[str, Any]) -> Self:
+        """The result that :meth:`to_dict` wrote."""
+        if content.get("schema") != RESULT_SCHEMA:
+            raise ValueError(
+                f"a result must have schema {RESULT_SCHEMA}, but has {content.get('schema')!r}"
+            )
+        own = {f.name for f in fields(cls)} - {"findings", "compared"}
+        rest = {k: v for k, v in content.items() if k not in own and k != "compared"}
+        others = {n: Result.from_dict(other) for n, other in content.get("compared", {}).items()}
+        plain = {key: value for key, value in content.items() if key in own}
+        return cls(**plain, findings=rest, compared=others)
+
+    @classmethod
+    def read(cls, run_dir: Path | str) -> Self:
+        """The result of a run that is over, wherever its directory is now."""
+        content = json.loads((Path(run_dir) / "result.json").read_text())
+        return cls.from_dict({**content, "run_dir": str(run_dir)})
+
+    def to_json(self) -> str:
+        """:meth:`to_dict` as text."""
+        return json.dumps(self.to_dict(), allow_nan=False)
+
+    def to_records(self) -> list[dict[str, Any]]:
+        """One flat row an evaluation, from the agents' journals: for a table or a data frame."""
+        histories = read_evaluations(Path(self.run_dir) / "agents", self.agents)
+        columns = ("round", "play", "source", "score", "failure", "seconds", "regret")
+        return [
+            {
+                "agent": agent,
+                **{name: getattr(e, name) for name in columns},
+                **{f"params_{name}": value for name, value in e.params.items()},
+            }
+            for agent, history in enumerate(histories)
+            for e in history
+        ]
 
 
 def read_evaluations(folder: Path, agents: int) -> list[list[Evaluation]]:

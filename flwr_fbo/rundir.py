@@ -4,9 +4,11 @@
 file                   what it holds
 =====================  ==================================================================
 ``config.json``        every setting of the run, by its kebab-case key
+``space.json``         the search space
 ``environment.json``   versions of Python and of the packages that matter
 ``ledger.jsonl``       privacy: one line a release, written before the release is drawn
 ``checkpoint.npz``     the server's state after the last closed round
+``releases/``          what was made public: ``round-0000.npz`` and so on, see :class:`Releases`
 ``rounds.csv``         one line a round: replies, failures, epsilon, seconds
 ``result.json``        the outcome, written at the end
 ``agents/``            each agent's own journal; a server in a deployment has none of them
@@ -30,7 +32,8 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
-from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
+from flwr_fbo.core.space import Space
+from flwr_fbo.strategies.base import Callback, FBOStrategy, Release, RoundReport
 
 PACKAGES = ("flwr-fbo", "flwr", "ray", "numpy", "scipy", "scikit-learn", "dp-accounting")
 _ARRAY = "\u0000array"
@@ -66,13 +69,20 @@ class RunDirectory:
         """The store of the server's state."""
         return Checkpoint(self.root / "checkpoint.npz")
 
-    def create(self, config: Mapping[str, Any]) -> RunDirectory:
+    @property
+    def releases(self) -> Releases:
+        """What was made public."""
+        return Releases(self.root / "releases")
+
+    def create(self, config: Mapping[str, Any], space: Space | None = None) -> RunDirectory:
         """Make the directory of a new run; one that holds a run already is refused."""
         if (self.root / "config.json").exists():
             raise RunDirectoryError(f"{self.root} already holds a run; choose another directory")
         self.agents.mkdir(parents=True, exist_ok=True)
         self.write_json("config.json", config)
         self.write_json("environment.json", environment())
+        if space is not None:
+            self.write_json("space.json", space.to_dict())
         return self
 
     def write_json(self, name: str, content: Any) -> Path:
@@ -100,11 +110,8 @@ class Checkpoint:
         """See :class:`flwr_fbo.strategies.base.Store`."""
         arrays: dict[str, np.ndarray] = {}
         text = json.dumps(_without_arrays(state, arrays), allow_nan=False)
-
-        def write(file: BinaryIO) -> None:
-            np.savez(file, state=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-
-        _replace(self.path, write)
+        state_bytes = np.frombuffer(text.encode(), dtype=np.uint8)
+        _write_arrays(self.path, {"state": state_bytes, **arrays})
 
     def load(self) -> dict[str, Any] | None:
         """See :class:`flwr_fbo.strategies.base.Store`."""
@@ -119,6 +126,50 @@ class Checkpoint:
         except Exception as error:  # zipfile alone has a dozen ways to say that bytes are bad
             raise RunDirectoryError(f"{self.path} is not a checkpoint: {error}") from None
         return restored
+
+
+class Releases(Callback):
+    """A folder of released vectors, a file each; anyone may have it.
+
+    ``round-0007.npz`` holds ``vector`` (P, M) and ``deviation``, the noise in each coordinate.
+    ``features.npz`` holds what the vectors refer to: frequencies, phases, sub-regions.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def on_start(self, strategy: FBOStrategy) -> None:
+        """What a crash kept from being written, its checkpoint has."""
+        self._store(strategy)
+
+    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+        """See :class:`Callback`."""
+        self._store(strategy)
+
+    def _store(self, strategy: FBOStrategy) -> None:
+        release = strategy.release()
+        if release is None:
+            return
+        self._folder.mkdir(parents=True, exist_ok=True)
+        features = self._folder / "features.npz"
+        if not features.exists():
+            _write_arrays(features, strategy.server.setup().arrays)
+        path = self._folder / f"round-{release.round:04d}.npz"
+        if not path.exists():
+            deviation = np.array(release.deviation)
+            _write_arrays(path, {"vector": release.vector, "deviation": deviation})
+
+    def read(self) -> list[Release]:
+        """All of them, oldest first."""
+        found = []
+        for path in sorted(self._folder.glob("round-*.npz"), key=_round_of):
+            with np.load(path, allow_pickle=False) as arrays:
+                found.append(Release(arrays["vector"], float(arrays["deviation"]), _round_of(path)))
+        return found
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))
 
 
 class RoundTable(Callback):
@@ -214,6 +265,13 @@ def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
             f"{path} could not be written: {error.strerror or error}; what was stored before is "
             "intact, and the run can be resumed"
         ) from error
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    def write(file: BinaryIO) -> None:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
+
+    _replace(path, write)
 
 
 def _without_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:

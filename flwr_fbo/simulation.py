@@ -2,56 +2,104 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from flwr_fbo.core.settings import kebab
 from flwr_fbo.engine import Engine, number_of_agents, run
 from flwr_fbo.progress import PrintProgress, summary
-from flwr_fbo.results import RESULT_SCHEMA, Outcome, outcome, read_evaluations
+from flwr_fbo.results import Result, outcome, read_evaluations
 from flwr_fbo.rundir import RunDirectory
 from flwr_fbo.spec import RunSpec
-from flwr_fbo.strategies import FBOStrategy, strategy_class
+from flwr_fbo.strategies import Callback, FBOStrategy, strategy_class
+from flwr_fbo.tasks import Task
+
+
+def simulate(
+    task: Task | type[Task] | str,
+    agents: int = 0,
+    strategy: FBOStrategy | str = "dp-fts-de",
+    rounds: int = 20,
+    *,
+    seed: int = 0,
+    engine: Engine = "inline",
+    compare: Sequence[str] = (),
+    run_dir: Path | str | None = None,
+    progress: TextIO | None = None,
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> Result:
+    """Simulate a federation that tunes a task::
+
+        result = simulate(tuned, agents=30, strategy=DPFTSDE(epsilon=5), rounds=40)
+
+    ``settings`` are all others that ``flwr-fbo run --set`` takes, by their Python names. The
+    ``inline`` engine calls agents one after another in this process; ``ray`` is Flower's
+    simulation engine. ``progress`` is a stream to report rounds to, such as ``sys.stderr``.
+    """
+    given = {"task": task, "strategy": strategy, "agents": agents, "rounds": rounds, "seed": seed}
+    given |= {kebab(name): value for name, value in settings.items()}
+    return _simulate(given, engine, run_dir, compare, progress, callbacks)
+
+
+def resume(
+    run_dir: Path | str,
+    task: Task | type[Task] | None = None,
+    *,
+    engine: Engine = "inline",
+    progress: TextIO | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
+    """Go on with a run that was interrupted, from its last closed round.
+
+    Evaluations that agents have in their journals are not made again, and the ledger goes on.
+    ``task`` is needed where the run's task cannot be imported, as one made in a notebook.
+    """
+    directory = RunDirectory(run_dir)
+    config = directory.read_json("config.json")
+    spec = RunSpec.from_mapping(config if task is None else {**config, "task": task})
+    return _one(spec, engine, directory, progress, callbacks)
 
 
 def simulate_run(
     given: Mapping[str, Any],
     engine: Engine,
-    folder: Path,
+    folder: Path | None,
     compare: Sequence[str] = (),
     progress: TextIO | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Run a federation and those it is compared with: the result, and its summary for people.
+    """:func:`simulate` by kebab-case keys: the result's JSON, and its summary for people."""
+    result = _simulate(given, engine, folder, compare, progress)
+    return result.to_dict(), summary(result)
 
-    All settings are read before anything runs.
-    """
+
+def _simulate(
+    given: Mapping[str, Any],
+    engine: Engine,
+    folder: Path | str | None,
+    compare: Sequence[str] = (),
+    progress: TextIO | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
+    """Run a federation and those it is compared with; all settings are read before anything."""
     spec = RunSpec.from_mapping(given)
-    rivals = {name: _rival(given, name) for name in compare}
-    directory = RunDirectory(folder).create(_with_agents(spec))
-    result, found = _one(spec, engine, directory, progress)
-    others: dict[str, Outcome] = {}
+    rivals = {name: _rival(spec, given, name) for name in compare}
+    root = _new_directory(spec) if folder is None else Path(folder)
+    directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)
+    result = _one(spec, engine, directory, progress, callbacks)
+    others: dict[str, Result] = {}
     for name, rival in rivals.items():
         if progress is not None:
             print(f"for comparison: {name}", file=progress, flush=True)
-        its = RunDirectory(folder / "compare" / name).create(_with_agents(rival))
-        other, others[name] = _one(rival, "inline", its, None)
-        result.setdefault("compared", {})[name] = other
-    RunDirectory(folder).write_json("result.json", result)
-    return result, summary(result, found, others, spec.task.metric)
-
-
-def resume_run(
-    folder: Path, engine: Engine, progress: TextIO | None = None
-) -> tuple[dict[str, Any], str]:
-    """Go on with a run that was interrupted, from its last closed round.
-
-    Evaluations that agents have in their journals are not made again, and the ledger goes on.
-    """
-    directory = RunDirectory(folder)
-    spec = RunSpec.from_mapping(directory.read_json("config.json"))
-    result, found = _one(spec, engine, directory, progress)
-    return result, summary(result, found, {}, spec.task.metric)
+        its = RunDirectory(root / "compare" / name).create(_with_agents(rival), rival.task.space)
+        others[name] = _one(rival, "inline", its, None)
+    result = dataclasses.replace(result, compared=others)
+    directory.write_json("result.json", result.to_dict())
+    return result
 
 
 def _with_agents(spec: RunSpec) -> dict[str, Any]:
@@ -59,57 +107,76 @@ def _with_agents(spec: RunSpec) -> dict[str, Any]:
     return {**spec.to_mapping(), "agents": number_of_agents(spec)}
 
 
+def _new_directory(spec: RunSpec) -> Path:
+    stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
+    name = "".join(c if c.isalnum() or c in "-_" else "-" for c in spec.run.task)
+    base = Path("flwr-fbo-runs") / f"{stamp}-{name}-{spec.run.strategy}"
+    number = 1
+    while (path := base if number == 1 else Path(f"{base}-{number}")).exists():
+        number += 1
+    return path
+
+
 def _one(
-    spec: RunSpec, engine: Engine, directory: RunDirectory, progress: TextIO | None
-) -> tuple[dict[str, Any], Outcome]:
-    agents = number_of_agents(spec)
-    callbacks = [] if progress is None else [PrintProgress(directory.agents, progress)]
+    spec: RunSpec,
+    engine: Engine,
+    directory: RunDirectory,
+    progress: TextIO | None,
+    callbacks: Sequence[Callback] = (),
+) -> Result:
+    watching = [] if progress is None else [PrintProgress(directory.agents, progress)]
     started = time.perf_counter()
-    run(spec, directory, engine, callbacks)
-    seconds = time.perf_counter() - started
-    histories = read_evaluations(directory.agents, agents)
-    closed = spec.strategy.server.round
-    found = outcome(histories, max(0, closed - 1))
-    reports = spec.strategy.reports
-    expected = spec.strategy.evaluations_per_agent()
-    whole = expected is None or all(a["evaluations"] == expected for a in found.agents)
-    scored = any(best is not None for best in found.best)
-    lost = sum(r.missing + r.refused + sum(r.declined.values()) for r in reports)
-    result = {
-        "schema": RESULT_SCHEMA,
-        "task": spec.task.name,
-        "strategy": spec.run.strategy,
-        "agents": agents,
-        "rounds": spec.run.rounds,
-        "seed": spec.run.seed,
-        "evaluations": found.evaluations,
-        "best": found.best,
-        "regret": found.regret,
-        **_privacy(spec.strategy),
-        "notice": spec.strategy.notice(),
-        "failures": found.failed_evaluations + lost,
-        "complete": spec.strategy.completed and whole and scored,
-        "seconds": seconds,
-        "run_dir": str(directory.root),
-        "agents_best": found.agents,
-        **spec.strategy.findings(histories),
-    }
+    run(spec, directory, engine, [*watching, *callbacks])
+    result = _result(spec, directory, time.perf_counter() - started)
     for name, text in spec.strategy.files().items():
         (directory.root / name).write_text(text)
-    directory.write_json("result.json", result)
-    return result, found
+    directory.write_json("result.json", result.to_dict())
+    return result
 
 
-def _privacy(strategy: FBOStrategy) -> dict[str, Any]:
-    last = strategy.privacy()
-    if last is None:
-        return {"epsilon": None, "delta": None, "private": False, "local": False}
-    return {key: last[key] for key in ("epsilon", "delta", "private", "local")}
+def _result(spec: RunSpec, directory: RunDirectory, seconds: float) -> Result:
+    strategy = spec.strategy
+    agents = number_of_agents(spec)
+    histories = read_evaluations(directory.agents, agents)
+    found = outcome(histories, max(0, strategy.server.round - 1))
+    expected = strategy.evaluations_per_agent()
+    whole = expected is None or all(a["evaluations"] == expected for a in found.agents)
+    scored = any(best is not None for best in found.best)
+    lost = sum(r.missing + r.refused + sum(r.declined.values()) for r in strategy.reports)
+    findings = strategy.findings(histories)
+    recommended = strategy.recommend(directory.releases.read())
+    if recommended is not None:
+        findings["recommended"] = recommended
+    privacy = strategy.privacy() or {}
+    return Result(
+        task=spec.task.name,
+        metric=spec.task.metric,
+        strategy=spec.run.strategy,
+        agents=agents,
+        rounds=findings.pop("rounds", spec.run.rounds),
+        seed=spec.run.seed,
+        evaluations=found.evaluations,
+        best=found.best,
+        regret=found.regret,
+        epsilon=privacy.get("epsilon"),
+        delta=privacy.get("delta"),
+        private=privacy.get("private", False),
+        local=privacy.get("local", False),
+        notice=strategy.notice(),
+        failures=found.failed_evaluations + lost,
+        complete=strategy.completed and whole and scored,
+        seconds=seconds,
+        run_dir=str(directory.root),
+        agents_best=found.agents,
+        findings=findings,
+    )
 
 
-def _rival(given: Mapping[str, Any], name: str) -> RunSpec:
+def _rival(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:
     """The same run under another strategy; settings that it does not have are left out."""
-    mine = strategy_class(str(given["strategy"])).settings_class.keys()
+    strategy = given.get("strategy", spec.run.strategy)
+    stated = {} if isinstance(strategy, str) else strategy.given
+    mine = type(spec.strategy).settings_class.keys()
     its = strategy_class(name).settings_class.keys()
-    kept = {key: value for key, value in given.items() if key not in mine or key in its}
-    return RunSpec.from_mapping({**kept, "strategy": name})
+    kept = {**given, **stated, "strategy": name}
+    return RunSpec.from_mapping({k: v for k, v in kept.items() if k not in mine or k in its})

@@ -2,18 +2,29 @@
 
 ``flwr run --run-config``, ``flwr-fbo run --set`` and Python all end here. The keys are those of
 :class:`RunSettings`, of the strategy's settings and of the task's settings; each is declared
-once, in its own settings class.
+once, in its own settings class. Python may give the task and the strategy as objects: they
+stand for their names and for the settings they were made with.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from flwr_fbo.core.settings import Settings, above, at_least, setting, unknown_keys, within
-from flwr_fbo.strategies import FBOStrategy, strategy_class
-from flwr_fbo.tasks import Task, find
+from flwr_fbo.core.settings import (
+    Settings,
+    SettingsError,
+    above,
+    at_least,
+    kebab,
+    setting,
+    unknown_keys,
+    within,
+)
+from flwr_fbo.strategies import FBOStrategy, strategy_class, strategy_name
+from flwr_fbo.tasks import Task, find, name_of
 
 
 @dataclass(frozen=True)
@@ -48,35 +59,86 @@ class RunSpec:
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> RunSpec:
         """Read all keys; an unknown one is an error that names the nearest."""
-        given = {key: value for key, value in given.items() if value != ""}
-        run = RunSettings.from_mapping(_share(given, RunSettings))
-        task_type = find(run.task)
-        strategy_type = strategy_class(run.strategy, task_type.seeks)
+        named = _named({key: value for key, value in given.items() if value != ""})
+        run = RunSettings.from_mapping(_share(named, RunSettings))
+        task = given["task"] if not isinstance(given.get("task", ""), str) else find(run.task)
+        strategy_type = strategy_class(run.strategy, task.seeks)
+        _check_seeks(given.get("strategy"), strategy_type, task)
         strategy_keys = strategy_type.settings_class.keys()
-        task_keys = task_type.settings_class.keys()
-        unknown_keys(given, {*RunSettings.keys(), *strategy_keys, *task_keys})
+        task_keys = task.settings_class.keys()
+        unknown_keys(named, {*RunSettings.keys(), *strategy_keys, *task_keys})
         paper = run.preset == "paper"
-        task = task_type if isinstance(task_type, Task) else _make_task(task_type, given, paper)
-        presets = dict(strategy_type.presets_for(task, run.seed))
+        made = _make_task(task, named, paper)
+        presets = dict(strategy_type.presets_for(made, run.seed))
         if paper:
-            presets |= {**strategy_type.paper_settings, **task_type.paper_settings}
+            presets |= {**strategy_type.paper_settings, **task.paper_settings}
         presets = {key: value for key, value in presets.items() if key in strategy_keys}
         settings = strategy_type.settings_class
-        strategy = strategy_type(settings.from_mapping(_share(given, settings), presets))
-        return cls(run, task, strategy)
+        strategy = strategy_type(settings.from_mapping(_share(named, settings), presets))
+        return cls(run, made, strategy)
 
     def to_mapping(self) -> dict[str, Any]:
-        """Every setting that is not None: from_mapping makes the same run of it."""
-        strategy, task = self.strategy.settings.to_mapping(), self.task.settings.to_mapping()
-        return {**self.run.to_mapping(), **strategy, **task}
+        """Every setting: from_mapping makes the same run of it, where the task can be imported."""
+        return {
+            **self.run.to_mapping(),
+            **_stated(self.strategy.settings),
+            **_stated(self.task.settings),
+        }
 
 
-def _make_task(task_type: type[Task], given: Mapping[str, Any], paper: bool) -> Task:
-    settings = task_type.settings_class
-    presets = task_type.paper_task_settings if paper else {}
-    return task_type(settings.from_mapping(_share(given, settings), presets))
+def _named(given: Mapping[str, Any]) -> dict[str, Any]:
+    """The same in names and values only: objects replaced by what they were made of."""
+    task, strategy = given.get("task", ""), given.get("strategy", "")
+    named = dict(given)
+    if not isinstance(task, str):
+        if not (isinstance(task, Task) or (isinstance(task, type) and issubclass(task, Task))):
+            raise SettingsError(
+                "`task` must be a name, a Task, a subclass of Task, or a function with @task, "
+                f"but is {task!r}"
+            )
+        named["task"] = name_of(task)
+    if not isinstance(strategy, str):
+        if not isinstance(strategy, FBOStrategy):
+            raise SettingsError(
+                f"`strategy` must be a name or an object such as DPFTSDE(), but is {strategy!r}"
+            )
+        twice = [key for key in strategy.given if key in given]
+        if twice:
+            raise SettingsError(f"`{twice[0]}` is given twice: in the strategy and beside it")
+        named |= {**strategy.given, "strategy": strategy_name(type(strategy))}
+    return named
+
+
+def _check_seeks(strategy: Any, found: type[FBOStrategy], task: Task | type[Task]) -> None:
+    if isinstance(strategy, FBOStrategy) and type(strategy) is not found:
+        raise SettingsError(
+            f"the strategy {type(strategy).__name__} does not fit a task that seeks "
+            f"{'one optimum for all' if task.seeks == 'global' else 'an optimum for each agent'}"
+        )
+
+
+def _make_task(task: Task | type[Task], given: Mapping[str, Any], paper: bool) -> Task:
+    """The task of a class with its settings; one that is made already stays as it is."""
+    share = _share(given, task.settings_class)
+    if isinstance(task, Task):
+        has, asked = task.settings, task.settings_class.from_mapping(share)
+        for name in (key.replace("-", "_") for key in share):
+            if getattr(asked, name) != getattr(has, name):
+                raise SettingsError(
+                    f"`{kebab(name)}` must be {getattr(has, name)!r}, as the task was made, "
+                    f"but got {getattr(asked, name)!r}"
+                )
+        return task
+    presets = task.paper_task_settings if paper else {}
+    return task(task.settings_class.from_mapping(share, presets))
 
 
 def _share(given: Mapping[str, Any], settings: type[Settings]) -> dict[str, Any]:
     keys = settings.keys()
     return {key: value for key, value in given.items() if key in keys}
+
+
+def _stated(settings: Settings) -> dict[str, Any]:
+    """All that must be written down: None only where something else is the default."""
+    pairs = ((f, getattr(settings, f.name)) for f in dataclasses.fields(settings))
+    return {kebab(f.name): v for f, v in pairs if v is not None or f.default is not None}

@@ -42,6 +42,23 @@ def strategy_class(name: str, seeks: Seeks = "own") -> type[FBOStrategy]:
         raise SettingsError(str(error).replace("unknown setting", "unknown strategy")) from None
     where = GLOBAL.get(name, STRATEGIES[name]) if seeks == "global" else STRATEGIES[name]
     module, _, attribute = where.partition(":")
+    return strategy_at(module, attribute)
+
+
+def strategy_name(strategy: type[FBOStrategy]) -> str:
+    """The name under which a strategy is known."""
+    for name, where in [*STRATEGIES.items(), *GLOBAL.items()]:
+        module, _, attribute = where.partition(":")
+        if strategy.__module__ == module and strategy_at(module, attribute) is strategy:
+            return name
+    raise SettingsError(
+        f"`strategy` must be one of {', '.join(STRATEGIES)}, or an object of one of their "
+        f"classes, but is a {strategy.__qualname__}"
+    )
+
+
+def strategy_at(module: str, attribute: str) -> type[FBOStrategy]:
+    """The strategy class of a module."""
     found: type[FBOStrategy] = getattr(importlib.import_module(module), attribute)
     return found
 
@@ -53,4 +70,5 @@ __all__ = [
     "RoundReport",
     "RunPlan",
     "strategy_class",
+    "strategy_name",
 ]

@@ -19,8 +19,8 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr_fbo import wire
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, Request, Server
-from flwr_fbo.core.settings import Settings
-from flwr_fbo.core.space import Space
+from flwr_fbo.core.settings import Settings, kebab
+from flwr_fbo.core.space import Array, Space
 from flwr_fbo.strategies.courier import exchange
 from flwr_fbo.strategies.registration import Registration
 from flwr_fbo.strategies.roster import Roster
@@ -47,6 +47,15 @@ class RoundReport:
     privacy: Mapping[str, Any] | None = None
     #: Mean best score, known to the server only in a run with diagnostics.
     best: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Release:
+    """A vector that everybody may see, the noise in each coordinate, and its round."""
+
+    vector: Array
+    deviation: float
+    round: int
 
 
 @dataclass(frozen=True)
@@ -118,6 +127,9 @@ class FBOStrategy(Strategy):
         if settings is not None and values:
             raise TypeError("give either a settings object or single values, not both")
         self.settings = self.settings_class(**values) if settings is None else settings
+        whole = vars(self.settings) if settings is not None else values
+        #: What was said, by kebab-case key; the rest may follow from the task or a preset.
+        self.given: dict[str, Any] = {kebab(name): value for name, value in whole.items()}
         self.callbacks: list[Callback] = []
         self.store: Store | None = None
         self.stop: Callable[[RoundReport], bool] = lambda report: False
@@ -152,6 +164,14 @@ class FBOStrategy(Strategy):
     def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
         """What the result file says besides what all results say, from the agents' journals."""
         return {}
+
+    def release(self) -> Release | None:
+        """The last vector that was made public, where a strategy has such."""
+        return None
+
+    def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
+        """A point for all agents, from all that was made public; None where nothing was."""
+        return None
 
     def files(self) -> dict[str, str]:
         """Texts to keep in the run directory at the end, by file name."""

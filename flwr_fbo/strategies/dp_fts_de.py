@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, ClassVar
+
+import numpy as np
 
 from flwr_fbo.core.dp_fts_de import DPFTSDEServer, DPFTSDESettings
 from flwr_fbo.core.protocol import Server
@@ -11,7 +14,8 @@ from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta
 from flwr_fbo.privacy.ledger import Ledger
-from flwr_fbo.strategies.base import RunPlan, logger
+from flwr_fbo.privacy.released import Released
+from flwr_fbo.strategies.base import Release, RunPlan, logger
 from flwr_fbo.strategies.fts import PAPER_AGENT, ThompsonStrategy
 
 
@@ -89,6 +93,25 @@ class DPFTSDE(ThompsonStrategy):
         if s.diagnostics:
             return "NOT PRIVATE: agents send their scores"
         return "NOT PRIVATE: its noise is seeded" if s.noise_seed is not None else ""
+
+    def release(self) -> Release | None:
+        """See :class:`FBOStrategy`."""
+        assert isinstance(self.server, DPFTSDEServer)
+        known = self.server.released.to_dict()
+        if not known["rounds"]:
+            return None
+        vector = np.array(known["vectors"][-1])
+        return Release(vector, known["deviations"][-1], known["rounds"][-1])
+
+    def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
+        """See :class:`FBOStrategy`: of the average of all releases, by inverse variance."""
+        memory = Released()
+        for r in released:
+            memory.add(r.vector, r.deviation, r.round)
+        weights = memory.average()
+        if weights is None:
+            return None
+        return self._recommended(weights, memory.deviation(), len(memory))
 
     def privacy(self) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`."""

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 
+from flwr_fbo.core.features import RandomFeatures
 from flwr_fbo.core.fts import FTSServer, FTSSettings
 from flwr_fbo.core.protocol import Server
+from flwr_fbo.core.recommendation import recommend
+from flwr_fbo.core.space import Array
 from flwr_fbo.core.thompson import ThompsonSettings
 from flwr_fbo.core.thompson_server import RandomSearchServer, ThompsonServer
-from flwr_fbo.strategies.base import FBOStrategy, RunPlan
+from flwr_fbo.strategies.base import FBOStrategy, Release, RunPlan
 
 #: The papers' own model and messages on real data (FTS D.2.2, DP-FTS-DE B.2.1): raw scores,
 #: and features so narrow that little is shared between neighbouring points.
@@ -33,6 +37,15 @@ class ThompsonStrategy(FBOStrategy):
     def evaluations_per_agent(self) -> int | None:
         """See :class:`FBOStrategy`."""
         return self.settings.initial_points + self.run_plan.rounds
+
+    def _recommended(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
+        """Where a function (P, M) over the shared features is largest."""
+        server = self.server
+        assert isinstance(server, ThompsonServer)
+        arrays = server.setup().arrays
+        features = RandomFeatures(arrays["frequencies"], arrays["phases"])
+        found = recommend(server.space, features, server.regions, weights, deviation, releases)
+        return found.to_dict()
 
     def best(self) -> float | None:
         """See :class:`FBOStrategy`."""
@@ -69,6 +82,14 @@ class FTS(ThompsonStrategy):
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
         return FTSServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
+
+    def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
+        """See :class:`FBOStrategy`: of the mean of the agents' last vectors."""
+        assert isinstance(self.server, FTSServer)
+        last = list(self.server.messages.values())
+        if not last:
+            return None
+        return self._recommended(np.mean(last, axis=0)[None, :], 0.0, len(last))
 
     def evaluations_per_agent(self) -> int | None:
         """See :class:`FBOStrategy`; helpers and targets differ."""

@@ -48,6 +48,15 @@ def find(name: str) -> Task | type[Task]:
     )
 
 
+def name_of(task: Task | type[Task]) -> str:
+    """The name by which :func:`find` finds a task or its class again."""
+    if isinstance(task, FunctionTask):
+        return task.where
+    cls = task if isinstance(task, type) else type(task)
+    where = f"{cls.__module__}:{cls.__qualname__}"
+    return next((name for name, built_in in BUILT_IN.items() if built_in == where), where)
+
+
 def load(name: str, settings: Mapping[str, Any] | None = None) -> Task:
     """A task that is ready to be prepared, with settings given by kebab-case keys."""
     found = find(name)
@@ -63,4 +72,14 @@ def catalogue(data_dir: str | None = None) -> list[dict[str, Any]]:
     return entries(data_dir)
 
 
-__all__ = ["BUILT_IN", "FunctionTask", "Partition", "Task", "catalogue", "find", "load", "task"]
+__all__ = [
+    "BUILT_IN",
+    "FunctionTask",
+    "Partition",
+    "Task",
+    "catalogue",
+    "find",
+    "load",
+    "name_of",
+    "task",
+]

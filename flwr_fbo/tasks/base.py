@@ -135,6 +135,11 @@ class FunctionTask(Task):
         """The function's name."""
         return str(self._function.__name__)
 
+    @property
+    def where(self) -> str:
+        """``module:attribute`` of the function."""
+        return f"{self._function.__module__}:{self._function.__qualname__}"
+
     def prepare(self, partition: Partition) -> None:
         """See :class:`Task`."""
         self._extra = {"partition": partition}

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flwr_fbo.client_app import client_app
+from flwr_fbo.clientapp import client_app_of
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.rundir import RunDirectory
@@ -33,7 +33,7 @@ class Federation:
     ) -> None:
         self.directory = RunDirectory(folder)
         self.directory.agents.mkdir(parents=True, exist_ok=True)
-        self.grid = InProcessGrid(client_app(work, self.directory.agents), agents)
+        self.grid = InProcessGrid(client_app_of(work, self.directory.agents), agents)
         plan = {"rounds": 4, "timeout": 1.0, "ledger": self.directory.ledger, **plan}
         self.strategy = strategy
         strategy.plan(RunPlan(SPACE, agents, **plan), self.directory.checkpoint)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_fbo.client_app import client_app
+from flwr_fbo.clientapp import client_app_of
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.strategies import FBOStrategy, RunPlan
@@ -28,7 +28,7 @@ def hill(params: Any) -> float:
 def start(
     strategy: FBOStrategy, name: str, folder: Path, agents: int = 3, **node: Any
 ) -> FBOStrategy:
-    grid = InProcessGrid(client_app(hill, folder, name), agents)
+    grid = InProcessGrid(client_app_of(hill, folder, name), agents)
     for context in grid.contexts.values():
         context.node_config.update(node)
     strategy.plan(RunPlan(SPACE, agents, 3, timeout=0.5))

@@ -5,20 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from flwr_fbo.core.settings import kebab
 from flwr_fbo.rundir import RoundTable, RunDirectory
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport, RunPlan
+from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
 
 #: How long the number of connected nodes must not change before all are taken to be there.
 SETTLED = 2.0
+#: Where the run-config of somebody else's app holds settings of this package.
+PREFIX = "fbo."
 
 
 class LogProgress(Callback):
@@ -68,12 +73,33 @@ def serve(
         task=spec.task,
     )
     strategy = spec.strategy.plan(plan, directory.checkpoint)
-    strategy.callbacks = [RoundTable(directory.rounds), *callbacks]
+    strategy.callbacks = [RoundTable(directory.rounds), directory.releases, *callbacks]
     strategy.start(grid)
     return strategy
 
 
 def server_app(
+    task: Task | type[Task] | str,
+    strategy: FBOStrategy | str = "dp-fts-de",
+    callbacks: Sequence[Callback] = (),
+    **settings: Any,
+) -> ServerApp:
+    """The ServerApp of a run in an app of one's own.
+
+    ``settings`` are those of the run, the strategy and the task, by their Python names. What
+    the app's run-config says under ``fbo.`` comes on top: ``fbo.rounds = 40``. The other keys
+    of the run-config are the app's own business.
+    """
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        _serve_run(spec_within(context, task, strategy, settings), grid, context, callbacks)
+
+    return app
+
+
+def server_app_of(
     spec: RunSpec, directory: RunDirectory, callbacks: Sequence[Callback] = ()
 ) -> ServerApp:
     """A ServerApp that serves this run."""
@@ -111,15 +137,36 @@ def _count_nodes(grid: Grid, timeout: float) -> int:
     raise TimeoutError(f"no node connected in {timeout:g} s")
 
 
+def spec_within(
+    context: Context,
+    task: Task | type[Task] | str,
+    strategy: FBOStrategy | str,
+    settings: Mapping[str, Any],
+) -> RunSpec:
+    """What the app's code says, and on top of it what its run-config says under ``fbo.``."""
+    configured = {
+        key.removeprefix(PREFIX): value
+        for key, value in context.run_config.items()
+        if key.startswith(PREFIX) and value != ""
+    }
+    coded = {"task": task, "strategy": strategy, **{kebab(k): v for k, v in settings.items()}}
+    return RunSpec.from_mapping({**coded, **configured})
+
+
+def _serve_run(
+    spec: RunSpec, grid: Grid, context: Context, callbacks: Sequence[Callback] = ()
+) -> None:
+    directory = directory_of(spec, context)
+    if not (directory.root / "config.json").exists():
+        directory.create(spec.to_mapping(), spec.task.space)
+    logger.info("run directory: %s", directory.root)
+    serve(spec, grid, directory, [LogProgress(), *callbacks])
+
+
 app = ServerApp()
 
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Serve the run that the run-config describes."""
-    spec = RunSpec.from_mapping(dict(context.run_config))
-    directory = directory_of(spec, context)
-    if not (directory.root / "config.json").exists():
-        directory.create(spec.to_mapping())
-    logger.info("run directory: %s", directory.root)
-    serve(spec, grid, directory, [LogProgress()])
+    _serve_run(RunSpec.from_mapping(dict(context.run_config)), grid, context)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context
 from flwr.client import NumPyClient
@@ -11,12 +12,26 @@ from flwr.clientapp import ClientApp
 
 from flwr_fbo.clients import client_class
 from flwr_fbo.clients.base import Workplace
-from flwr_fbo.server_app import directory_of
+from flwr_fbo.serverapp import directory_of, spec_within
 from flwr_fbo.spec import RunSpec
+from flwr_fbo.strategies import FBOStrategy
 from flwr_fbo.tasks import Task
 
 
-def client_app(task: Task, journals: Path, strategy: str = "dp-fts-de", seed: int = 0) -> ClientApp:
+def client_app(
+    task: Task | type[Task] | str, strategy: FBOStrategy | str = "dp-fts-de", **settings: Any
+) -> ClientApp:
+    """The ClientApp of a run in an app of one's own; give it what :func:`server_app` is given."""
+
+    def make(context: Context) -> NumPyClient:
+        return _client(spec_within(context, task, strategy, settings), context)
+
+    return _app(make)
+
+
+def client_app_of(
+    task: Task, journals: Path, strategy: str = "dp-fts-de", seed: int = 0
+) -> ClientApp:
     """A ClientApp whose agents work on a task and keep their journals in a folder."""
     workplace = Workplace(task, journals, seed)
     return _app(lambda context: client_class(strategy, task.seeks)(context, workplace))
@@ -29,10 +44,9 @@ def _app(make: Callable[[Context], NumPyClient]) -> ClientApp:
     return ClientApp(client_fn)
 
 
-def _client_of_run(context: Context) -> NumPyClient:
-    spec = RunSpec.from_mapping(dict(context.run_config))
+def _client(spec: RunSpec, context: Context) -> NumPyClient:
     workplace = Workplace(spec.task, directory_of(spec, context).agents, spec.run.seed)
     return client_class(spec.run.strategy, spec.task.seeks)(context, workplace)
 
 
-app = _app(_client_of_run)
+app = _app(lambda context: _client(RunSpec.from_mapping(dict(context.run_config)), context))
