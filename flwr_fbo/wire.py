@@ -35,7 +35,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
 
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import Scalar
-from flwr_fbo.core.space import Array, Space, SpaceError
+from flwr_fbo.core.space import Array, Space
 
 SCHEMA = 1
 SETUP = "setup"
