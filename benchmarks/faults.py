@@ -37,7 +37,7 @@ from typing import Any
 
 from flwr_fbo.core.space import Float
 from flwr_fbo.journal import Journal
-from flwr_fbo.simulation import resume_run, simulate_run
+from flwr_fbo.simulation import resume, simulate_run
 from flwr_fbo.tasks import task
 
 AGENTS = 3
@@ -286,7 +286,7 @@ def try_case(step: Step, strategy: str, number: int, expected: Any) -> Case:
         def resumed() -> None:
             logging.disable()
             count_releases()
-            found, _ = resume_run(run, "inline")
+            found = resume(run).to_dict()
             (here / "result").write_text(json.dumps(found))
 
         code, said = in_child(resumed)

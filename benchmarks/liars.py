@@ -21,13 +21,13 @@ from typing import Any
 
 import numpy as np
 from flwr.app import ArrayRecord, Context, Message
-from flwr_fbo.client_app import client_app
-from flwr_fbo.server_app import serve
 
 from flwr_fbo import wire
+from flwr_fbo.clientapp import client_app_of
 from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.results import outcome, read_evaluations
 from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.serverapp import serve
 from flwr_fbo.spec import RunSpec
 
 SHARES = (0.0, 0.1, 0.2, 0.4)
@@ -70,7 +70,7 @@ def regret(given: dict[str, Any], lie: str, share: float) -> float:
     count = round(share * agents)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder)).create(spec.to_mapping())
-        app = client_app(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
+        app = client_app_of(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
         grid = LyingGrid(app, agents)
         grid.liars, grid.lie = frozenset(list(grid.contexts)[:count]), lie
         grid.rng = np.random.default_rng([spec.run.seed, count])
