@@ -10,7 +10,7 @@ is then resumed as `flwr-fbo resume` does, and these things must hold:
 2. no evaluation that ended and was recorded is made again; at most the one that was under way,
    or had ended and was not yet recorded, is;
 3. the ledger has at least one charge for every release that was drawn, and its epsilon is
-   within the budget; an agent's own ledger likewise for every answer that it gave;
+   within the budget; an agent's own ledger or journal likewise for every answer it gave;
 4. without server noise the evaluations are exactly those of an undisturbed run;
 5. a full or read-only disk is told in an error that names the file.
 
@@ -37,7 +37,7 @@ from typing import Any
 
 from flwr_fbo.core.space import Float
 from flwr_fbo.journal import Journal
-from flwr_fbo.simulation import resume_run, simulate_run
+from flwr_fbo.simulation import resume, simulate_run
 from flwr_fbo.tasks import task
 
 AGENTS = 3
@@ -169,16 +169,21 @@ def _half(plain: Callable[..., Any], args: tuple[Any, ...]) -> None:
 
 def count_releases() -> None:
     """Note every noise that is drawn: the truth that ledgers must not be below."""
-    from flwr_fbo.privacy import local, mechanisms
+    from flwr_fbo.core.ldp import agent
+    from flwr_fbo.privacy import mechanisms
 
-    for owner, name in ((mechanisms.GaussianSum, "release"), (local.LaplaceReward, "release")):
-        plain = getattr(owner, name)
+    draw, answer = mechanisms.GaussianSum.release, agent._reply
 
-        def counted(*args: Any, plain: Callable[..., Any] = plain, **named: Any) -> Any:
-            note("release")
-            return plain(*args, **named)
+    def drawn(*args: Any, **named: Any) -> Any:
+        note("release")
+        return draw(*args, **named)
 
-        setattr(owner, name, counted)
+    def left(reward: float) -> Any:
+        note(f"left {reward}")  # an answer that is given twice is one answer
+        return answer(reward)
+
+    mechanisms.GaussianSum.release = drawn  # type: ignore[method-assign]
+    agent._reply = left
 
 
 def in_child(work: Callable[[], None]) -> tuple[int, str]:
@@ -224,8 +229,8 @@ def notes() -> list[str]:
     return Path(os.environ[NOTES]).read_text().splitlines()
 
 
-def records(run: Path, agent: int) -> list[dict[str, Any]]:
-    return Journal(run / "agents" / f"agent-{agent:04d}.jsonl", reading=True).read("evaluation")
+def records(run: Path, agent: int, kind: str = "evaluation") -> list[dict[str, Any]]:
+    return Journal(run / "agents" / f"agent-{agent:04d}.jsonl", reading=True).read(kind)
 
 
 def essence(run: Path) -> list[list[tuple[Any, ...]]]:
@@ -281,7 +286,7 @@ def try_case(step: Step, strategy: str, number: int, expected: Any) -> Case:
         def resumed() -> None:
             logging.disable()
             count_releases()
-            found, _ = resume_run(run, "inline")
+            found = resume(run).to_dict()
             (here / "result").write_text(json.dumps(found))
 
         code, said = in_child(resumed)
@@ -320,13 +325,15 @@ def _check(
         case.faults.append("an evaluation was made twice")
     central = charges(run / "ledger.jsonl")
     own = sum(charges(path) for path in (run / "agents").glob("*.privacy.jsonl"))
-    drawn = notes().count("release")
-    if central + own < drawn:
-        case.faults.append(f"{drawn} releases, {central} + {own} charges")
+    answers = sum(len(records(run, agent, "ldp-answer")) for agent in range(AGENTS))
+    drawn = notes().count("release") + len({w for w in notes() if w.startswith("left")})
+    if central + own + answers < drawn:
+        case.faults.append(f"{drawn} releases, {central} + {own} + {answers} charges")
     budget = settings_of(case.strategy).get("epsilon")
     if budget and central and result["epsilon"] > budget:
         case.faults.append(f"epsilon {result['epsilon']} of {budget}")
-    if not central and not own and not lost_journal and essence(run) != evaluations:
+    noisy = central or own or answers
+    if not noisy and not lost_journal and essence(run) != evaluations:
         case.faults.append("the evaluations are not those of an undisturbed run")
     if not own and not lost_journal and recorded != calls:
         case.faults.append(f"{recorded} evaluations, {calls} in an undisturbed run")

@@ -49,6 +49,9 @@ def run(
     epsilon: Annotated[
         float | None, typer.Option(help="Privacy budget of the whole run; without it, none.")
     ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Where the task's data set lies, as downloaded.")
+    ] = None,
     budget: Annotated[
         int | None, typer.Option(help="Evaluations, for strategies that count them so.")
     ] = None,
@@ -77,6 +80,8 @@ def run(
         given["epsilon"] = epsilon
     if budget is not None:
         given["budget"] = budget
+    if data_dir is not None:
+        given["data-dir"] = str(data_dir)
     with _user_errors(), _stdout_kept(as_json) as stdout:
         from flwr_fbo.simulation import simulate_run
 

@@ -233,9 +233,12 @@ class Space:
                 fields = {k: v for k, v in entry.items() if k != "type"}
                 parameters[name] = _KINDS[entry["type"]](**fields)
             points = description["points"]
-        except (KeyError, TypeError, AttributeError) as error:
+            listed = None if points is None else np.asarray(points, dtype=np.float64)
+        except SpaceError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise SpaceError(f"not the description of a space: {error!r}") from None
-        return cls(parameters, None if points is None else np.asarray(points, dtype=np.float64))
+        return cls(parameters, listed)
 
     def to_json(self) -> str:
         """:meth:`to_dict` as text."""

@@ -159,6 +159,21 @@ def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None
     assert "already holds a run" in done.stderr
 
 
+def test_a_data_directory_without_the_data_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("FLWR_FBO_DATA", raising=False)
+    monkeypatch.setenv("FLWR_FBO_OFFLINE", "1")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    done = flwr_fbo(
+        "run", "landmine", *QUICK, "--engine", "inline", "--data-dir", str(tmp_path), cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "andmine" in done.stderr
+    assert str(tmp_path) in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_run_that_was_killed_is_resumed(tmp_path: Path) -> None:
     """Killed with no warning in the middle of a round, it ends as if nothing had happened."""
     (tmp_path / "mine.py").write_text(

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flwr_fbo.core.space import Space, SpaceError
 from flwr_fbo.rundir import Checkpoint, RunDirectoryError
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
@@ -70,6 +71,14 @@ def test_arbitrary_inputs_raise_the_declared_errors(name: str, data: bytes) -> N
 def test_deep_and_long_json_raises_the_declared_errors(name: str, data: bytes) -> None:
     fuzz.TARGETS[name][0](data)
     fuzz.TARGETS[name][0](data + b"\n")
+
+
+@pytest.mark.parametrize("points", ['{"a": 1}', '"many"', '[["a"]]', "[[1], [1, 2]]", "[1e400]"])
+def test_points_that_are_none_are_refused(points: str) -> None:
+    """Found by the fuzzer."""
+    text = '{"parameters": {"x": {"type": "float", "low": 0, "high": 1}}, "points": %s}'
+    with pytest.raises(SpaceError):
+        Space.from_json(text % points)
 
 
 def _npz(header: dict[str, object], body: bytes, compression: int) -> bytes:
