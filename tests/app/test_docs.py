@@ -6,14 +6,20 @@ as well, so that later blocks and commands can import it.
 
 from __future__ import annotations
 
+import importlib.util
 import re
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import flwr_fbo
+from flwr_fbo.cite import PAPERS, citation
+
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
 WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
 
@@ -26,7 +32,9 @@ def blocks(page: Path) -> list[str]:
 def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    namespace: dict[str, Any] = {"__name__": "page"}
+    module = types.ModuleType("page")  # where its classes say that they are
+    monkeypatch.setitem(sys.modules, "page", module)
+    namespace: dict[str, Any] = vars(module)
     for block in blocks(page):
         named = re.match(r"# ([\w/]+\.py)\n", block)
         if named:
@@ -34,6 +42,27 @@ def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block)
         exec(compile(block, str(page.relative_to(ROOT)), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_tables_of_settings_are_those_of_the_code(page: Path) -> None:
+    spec = importlib.util.spec_from_file_location("make", ROOT / "docs" / "make.py")
+    assert spec is not None
+    assert spec.loader is not None
+    make = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(make)
+    assert page.read_text() == make.with_tables(page.read_text()), "run docs/make.py"
+
+
+def test_citations_agree() -> None:
+    cff = (ROOT / "CITATION.cff").read_text()
+    assert f"version: {flwr_fbo.__version__}\n" in cff
+    for strategy in PAPERS:
+        found = re.search(r"title += \{(.*?)\},\n", citation(strategy).split("@inproc")[1], re.S)
+        assert found
+        title = re.sub(r"\s+", " ", found[1].replace("{", "").replace("}", ""))
+        assert f"title: {title}\n" in cff
+    assert "@inproceedings" not in citation("random")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
