@@ -49,7 +49,7 @@ def main() -> None:
         if TABLE.search(text):
             page.write_text(with_tables(text), encoding="utf-8")
     command = ["pdoc", "--docformat", "restructuredtext", "-o", str(DOCS / "api"), *modules()]
-    sys.exit(subprocess.call([sys.executable, "-m", *command]))
+    sys.exit(subprocess.call([sys.executable, "-W", "ignore", "-m", *command]))
 
 
 def modules() -> list[str]:

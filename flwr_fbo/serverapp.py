@@ -12,6 +12,7 @@ from typing import Any
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from flwr_fbo.conclude import conclude
 from flwr_fbo.core.settings import kebab
 from flwr_fbo.rundir import RoundTable, RunDirectory
 from flwr_fbo.spec import RunSpec
@@ -166,7 +167,13 @@ def _serve_run(
     if not (directory.root / "config.json").exists():
         directory.create(spec.to_mapping(), spec.task.space)
     logger.info("run directory: %s", directory.root)
-    serve(spec, grid, directory, [LogProgress(), *callbacks])
+    stopper, started = Stopper(spec.run), time.monotonic()
+    strategy = serve(spec, grid, directory, [LogProgress(), *callbacks], stopper)
+    agents, seconds = strategy.run_plan.agents, time.monotonic() - started
+    result = conclude(spec, directory, agents, [], seconds, stopper)
+    recommended = result.findings.get("recommended")
+    if recommended:
+        logger.info("recommended to all: %s", recommended["params"])
 
 
 app = ServerApp()

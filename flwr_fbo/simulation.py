@@ -9,10 +9,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from flwr_fbo.conclude import conclude
 from flwr_fbo.core.settings import kebab
 from flwr_fbo.engine import Engine, number_of_agents, run
 from flwr_fbo.progress import summary, watching
-from flwr_fbo.results import Result, outcome, read_evaluations
+from flwr_fbo.results import Result, read_evaluations
 from flwr_fbo.rundir import RunDirectory
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.stopping import STOPPING, Stopper, finishing_on_interrupt
@@ -143,59 +144,10 @@ def _one(
         watching(directory.agents, progress) as watchers,
     ):
         run(spec, directory, engine, [*watchers, *callbacks], stopper)
-    result = _result(spec, directory, time.perf_counter() - started, stopper)
-    for name, text in spec.strategy.files().items():
-        (directory.root / name).write_text(text)
-    directory.write_json("result.json", result.to_dict())
-    return result
-
-
-def _result(spec: RunSpec, directory: RunDirectory, seconds: float, stopper: Stopper) -> Result:
-    strategy = spec.strategy
+    seconds = time.perf_counter() - started
     agents = number_of_agents(spec)
     histories = read_evaluations(directory.agents, agents)
-    found = outcome(histories, max(0, strategy.server.round - 1))
-    expected = strategy.evaluations_per_agent()
-    whole = expected is None or all(a["evaluations"] == expected for a in found.agents)
-    scored = any(best is not None for best in found.best)
-    lost = sum(r.missing + r.refused + sum(r.declined.values()) for r in strategy.reports)
-    findings = strategy.findings(histories)
-    recommended = strategy.recommend(directory.releases.read())
-    if recommended is not None:
-        findings["recommended"] = recommended
-    privacy = strategy.privacy() or {}
-    done = strategy.completed and whole
-    if stopper.reason:  # by a rule that was asked for, or by a person who changed their mind
-        done = not stopper.interrupted
-    return Result(
-        task=spec.task.name,
-        metric=spec.task.metric,
-        strategy=spec.run.strategy,
-        agents=agents,
-        rounds=findings.pop("rounds", spec.run.rounds),
-        seed=spec.run.seed,
-        evaluations=found.evaluations,
-        best=found.best,
-        regret=found.regret,
-        epsilon=privacy.get("epsilon"),
-        delta=privacy.get("delta"),
-        private=privacy.get("private", False),
-        local=privacy.get("local", False),
-        notice=strategy.notice() or _notice(stopper, bool(privacy)),
-        stopped_early=stopper.reason,
-        failures=found.failed_evaluations + lost,
-        complete=done and scored,
-        seconds=seconds,
-        run_dir=str(directory.root),
-        agents_best=found.agents,
-        findings=findings,
-    )
-
-
-def _notice(stopper: Stopper, private: bool) -> str:
-    if private and stopper.looks_at_scores and stopper.reason:
-        return "when the run stopped depends on scores, which epsilon does not count"
-    return ""
+    return conclude(spec, directory, agents, histories, seconds, stopper)
 
 
 def _rival(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:

@@ -54,7 +54,7 @@ class RewardStrategy(FBOStrategy):
         assert isinstance(self.server, RewardServer)
         found = self.server.report()
         task, regret = self.run_plan.task, None
-        if task is not None:
+        if task is not None and histories:  # in a deployment the server has no data
             mine = copy.copy(task)
             mine.prepare(Partition(0, self.run_plan.agents, self.run_plan.seed))
             regret = cumulative_regret(self.server.played, mine)

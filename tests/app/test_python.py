@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from flwr_fbo import DPFTSDE, FTS, FedPNE, Float, Result, Space, Task, resume, s
 from flwr_fbo.core.dp_fts_de import DPFTSDESettings
 from flwr_fbo.core.settings import Settings, SettingsError, setting
 from flwr_fbo.grid import InProcessGrid
+from flwr_fbo.report import write_report
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.strategies.base import Callback
 from flwr_fbo.tasks import name_of
@@ -213,6 +215,36 @@ class TestFactories:
         assert (stored["rounds"], stored["task"]) == (1, f"{__name__}:hill")
         journals = sorted((tmp_path / "runs" / "it" / "agents").glob("*.jsonl"))
         assert [p.read_text().count('"evaluation"') for p in journals] == [3, 3]
+
+    @pytest.mark.parametrize(
+        ("name", "settings"),
+        [
+            ("dp-fts-de", {"epsilon": 5.0, "initial_points": 2}),
+            ("fts", {"initial_points": 2}),
+            ("fed-pne", {"budget": 60}),
+            ("ldp-tgp", {"budget": 30, "epsilon": 1.0}),
+        ],
+    )
+    def test_the_server_writes_a_result_without_scores(
+        self,
+        name: str,
+        settings: dict[str, Any],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("FLWR_FBO_HOME", str(tmp_path))
+        made: dict[str, Any] = {"agents": 2, "rounds": 2, "run_name": "it", **settings}
+        server = flwr_fbo.server_app(hill, name, **made)
+        grid = InProcessGrid(flwr_fbo.client_app(hill, name, **made), 2)
+        server(grid, Context(1, 1, UserConfig({}), RecordDict(), UserConfig({})))
+        found = Result.read(tmp_path / "runs" / "it")
+        assert found.complete
+        assert 0 <= found.recommended["params"]["x"] <= 1
+        assert found.private == ("epsilon" in settings)
+        assert (found.best, found.evaluations, found.agents_best) == ([], [], [])
+        shutil.rmtree(tmp_path / "runs" / "it" / "agents")
+        text = write_report([tmp_path / "runs" / "it"]).read_text()
+        assert "Recommended to all" in text
 
     def test_refuse_what_they_do_not_know(self) -> None:
         server = flwr_fbo.server_app(hill)

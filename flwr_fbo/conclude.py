@@ -1,0 +1,77 @@
+"""The end of a run: its result, put together and written to the run directory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from flwr_fbo.core.evaluation import Evaluation
+from flwr_fbo.results import Outcome, Result, outcome
+from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.spec import RunSpec
+from flwr_fbo.stopping import Stopper
+
+
+def conclude(
+    spec: RunSpec,
+    directory: RunDirectory,
+    agents: int,
+    histories: Sequence[Sequence[Evaluation]],
+    seconds: float,
+    stopper: Stopper,
+) -> Result:
+    """Write ``result.json`` and the strategy's own files.
+
+    ``histories`` are the agents' evaluations in a simulation. A server has none: its result is
+    about rounds, privacy and what is recommended, and has no scores.
+    """
+    strategy = spec.strategy
+    found = _achieved(histories, max(0, strategy.server.round - 1))
+    expected = strategy.evaluations_per_agent()
+    whole = expected is None or all(a["evaluations"] == expected for a in found.agents)
+    scored = not histories or any(best is not None for best in found.best)
+    done = strategy.completed and whole
+    if stopper.reason:  # by a rule that was asked for, or by a person who changed their mind
+        done = not stopper.interrupted
+    findings = strategy.findings(histories)
+    recommended = strategy.recommend(directory.releases.read())
+    if recommended is not None:
+        findings["recommended"] = recommended
+    privacy = strategy.privacy() or {}
+    result = Result(
+        task=spec.task.name,
+        metric=spec.task.metric,
+        strategy=spec.run.strategy,
+        agents=agents,
+        rounds=findings.pop("rounds", spec.run.rounds),
+        seed=spec.run.seed,
+        evaluations=found.evaluations,
+        best=found.best,
+        regret=found.regret,
+        epsilon=privacy.get("epsilon"),
+        delta=privacy.get("delta"),
+        private=privacy.get("private", False),
+        local=privacy.get("local", False),
+        notice=strategy.notice() or _notice(stopper, bool(privacy)),
+        stopped_early=stopper.reason,
+        failures=found.failed_evaluations
+        + sum(r.missing + r.refused + sum(r.declined.values()) for r in strategy.reports),
+        complete=done and scored,
+        seconds=seconds,
+        run_dir=str(directory.root),
+        agents_best=found.agents,
+        findings=findings,
+    )
+    for name, text in strategy.files().items():
+        (directory.root / name).write_text(text)
+    directory.write_json("result.json", result.to_dict())
+    return result
+
+
+def _achieved(histories: Sequence[Sequence[Evaluation]], rounds: int) -> Outcome:
+    return outcome(histories, rounds) if histories else Outcome([], [], None, 0, [])
+
+
+def _notice(stopper: Stopper, private: bool) -> str:
+    if private and stopper.looks_at_scores and stopper.reason:
+        return "when the run stopped depends on scores, which epsilon does not count"
+    return ""
