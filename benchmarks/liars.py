@@ -64,7 +64,7 @@ class LyingGrid(InProcessGrid):
 
 
 def regret(given: dict[str, Any], lie: str, share: float) -> float:
-    """Mean regret over rounds and honest agents; the first agents of every sub-region lie."""
+    """Mean regret over rounds and honest agents; the first lie, whose homes alternate."""
     agents, rounds = given["agents"], given["rounds"]
     spec = RunSpec.from_mapping(given)
     count = round(share * agents)

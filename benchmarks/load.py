@@ -93,10 +93,10 @@ def stream(agents: int, features: int = 100, regions: int = 4) -> None:
         most = max(most, resident())
     released = mechanism.release(total.exact.ravel(), system_entropy())
     assert np.all(np.isfinite(released))
-    seconds = time.process_time() - start
+    seconds, held = time.process_time() - start, weights.nbytes / 2**20
     print(
         f"sum: {agents} agents, {features} features, {regions} sub-regions: {seconds:.1f} s of "
-        f"CPU, {most - before:.0f} MB more than before (weights alone: {weights.nbytes / 2**20:.0f} MB)"
+        f"CPU, {most - before:.0f} MB more than before (weights alone: {held:.0f} MB)"
     )
 
 
