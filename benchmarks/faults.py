@@ -58,10 +58,10 @@ def hill(params: Any, partition: Any) -> float:
 
 
 STRATEGIES: dict[str, dict[str, Any]] = {
-    "dp-fts-de": {"strategy": "dp-fts-de", "epsilon": 6.0, "regions": 2},
+    "dp-fts-de": {"strategy": "dp-fts-de", "epsilon": 6.0, "regions": 2, "accountant": "rdp"},
     "dp-fts-de, sampled": {
         "strategy": "dp-fts-de", "epsilon": 20.0, "noise-multiplier": 1.0, "releases": "all",
-        "sampling-rate": 0.5, "regions": 1,
+        "sampling-rate": 0.5, "regions": 1, "accountant": "rdp",
     },
     "fts-de": {"strategy": "dp-fts-de", "regions": 2},
     "fts": {"strategy": "fts"},

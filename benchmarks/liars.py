@@ -1,6 +1,6 @@
 """What liars do to the honest: regret of honest agents by kind of lie, share of liars, defence.
 
-    python benchmarks/liars.py [--agents 30] [--rounds 15] [--functions 3] [--out FILE]
+    python benchmarks/liars.py [--agents 30] [--rounds 15] [--functions 8] [--out FILE]
 
 Liars evaluate like everyone else, but send another vector: a random one as long as an honest
 one, an honest one with its sign flipped and ten times as long, or one that is ten times the same
@@ -64,7 +64,7 @@ class LyingGrid(InProcessGrid):
 
 
 def regret(given: dict[str, Any], lie: str, share: float) -> float:
-    """Mean regret over rounds and honest agents; the first agents of every sub-region lie."""
+    """Mean regret over rounds and honest agents; the first lie, whose homes alternate."""
     agents, rounds = given["agents"], given["rounds"]
     spec = RunSpec.from_mapping(given)
     count = round(share * agents)
@@ -85,7 +85,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--agents", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--functions", type=int, default=3)
+    parser.add_argument("--functions", type=int, default=8)
     parser.add_argument("--out", type=Path, default=None)
     arguments = parser.parse_args()
     base = {"task": "synthetic", "preset": "paper", "agents": arguments.agents,
@@ -110,6 +110,8 @@ def main() -> None:
             row = [honest[name], *(mean(settings, lie, share) for share in SHARES[1:])]
             cells = "".join(f"{r:>9.4f}" for r in row)
             print(f"{lie:<10} {name:<20}{cells}", flush=True)
+    errors = [np.std(row["regret"], ddof=1) / len(seeds) ** 0.5 for row in saved]
+    print(f"standard errors over functions: median {np.median(errors):.4f}, most {max(errors):.4f}")
     print(f"{time.process_time() - started:.0f} s of CPU")
     if arguments.out:
         arguments.out.write_text(json.dumps(saved, indent=1))

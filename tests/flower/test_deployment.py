@@ -123,3 +123,35 @@ def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_pa
         assert any(e.round == 1 for e in histories[1])
         assert rounds[1]["missing"] == rounds[2]["missing"] == "1" or rounds[2]["missing"] == "2"
         assert [rounds[-1][key] for key in ("asked", "replied")] == ["2", "2"]
+
+
+def test_a_superlink_that_is_killed_costs_no_evaluation(tmp_path: Path) -> None:
+    """The run dies with its SuperLink; started again under its name, it goes on where it was."""
+    link, *ports = free_ports(3)
+    (tmp_path / "slow_task.py").write_text(SLOW_TASK.replace(f"sleep({TIMEOUT} + 5", "sleep(1.5"))
+    with flower(tmp_path) as running:
+        running.command(script("keys.sh"), "keys", "127.0.0.1", "2")
+        superlink = (script("superlink.sh"), "keys", str(link), "127.0.0.1")
+        first = running.start(*superlink, port=link)
+        running.connect("dep", link, f'root-certificates = "{tmp_path}/keys/ca.crt"')
+        running.command(script("register.sh"), "dep", "keys/node-0.key.pub", "keys/node-1.key.pub")
+        for party in (0, 1):
+            start_node(running, link, ports[party], party)
+        settings = "task='slow_task:slow' strategy='local-ts' agents=2 rounds=3 initial-points=2 "
+        run = ("flwr", "run", str(REPOSITORY), "dep", "--run-config")
+        settings += f"timeout={TIMEOUT}.0 run-name='together'"
+        running.command(*run, settings)
+
+        directory = tmp_path / "fbo" / "runs" / "together"
+        wait_for(lambda: len(table(directory)) >= 2, 120, running)
+        first.kill()
+        first.wait()
+        running.start(*superlink, port=link)
+        running.command(*run, settings)
+        wait_for(lambda: [r["round"] for r in table(directory)][-1:] == ["3"], 200, running)
+
+        assert sorted({int(r["round"]) for r in table(directory)}) == [0, 1, 2, 3]
+        for agent, history in enumerate(read_evaluations(directory / "agents", 2)):
+            keys = [(e.round, e.play) for e in history]
+            assert len(keys) == len(set(keys))
+            assert notes(running, agent)["end"] == notes(running, agent)["begin"] == len(history)

@@ -1,0 +1,118 @@
+"""How much the server holds: agents in process, a long run through Ray, and a sum over a million.
+
+    python benchmarks/load.py inline [--agents 1000] [--rounds 5]
+    python benchmarks/load.py ray [--agents 200] [--rounds 100]
+    python benchmarks/load.py sum [--agents 1000000]
+
+`inline` and `ray` run DP-FTS-DE with an epsilon on a task that costs nothing, and print seconds a
+round, bytes a message and the resident memory of the server's process after some rounds, so
+that growth shows. `sum` streams vectors of a million agents through the server's exact sum.
+"""
+
+from __future__ import annotations
+
+import argparse
+import resource
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from flwr_fbo.core.aggregation import WeightedSum
+from flwr_fbo.core.schedules import WeightSchedule
+from flwr_fbo.core.space import Float
+from flwr_fbo.engine import run
+from flwr_fbo.privacy.entropy import system_entropy
+from flwr_fbo.privacy.mechanisms import GaussianSum
+from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.spec import RunSpec
+from flwr_fbo.strategies import Callback, FBOStrategy, RoundReport
+from flwr_fbo.tasks import task
+
+
+@task(space={"x": Float(0.0, 1.0)})
+def free(params: Any, partition: Any) -> float:
+    return float(-((params["x"] - 0.3) ** 2))
+
+
+def resident() -> float:
+    """Megabytes of this process that are in memory now."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize() / 2**20
+
+
+class Watch(Callback):
+    """Resident memory and seconds by round."""
+
+    def __init__(self, rounds: int) -> None:
+        self.memory: list[float] = []
+        self.seconds: list[float] = []
+        self._every = max(1, rounds // 10)
+
+    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+        self.memory.append(resident())
+        self.seconds.append(report.seconds)
+        if report.round % self._every == 0:
+            told = f"round {report.round:>4}  {self.memory[-1]:7.1f} MB  {report.seconds:6.2f} s"
+            print(f"{told}  replies {report.replied}/{report.asked}", flush=True)
+
+
+def federation(engine: Any, agents: int, rounds: int) -> None:
+    sys.path.insert(0, str(Path(__file__).parent))  # where workers find the task
+    given = {
+        "task": "load:free", "agents": agents, "rounds": rounds, "epsilon": 5.0,
+        "initial-points": 1, "refit-every": 0, "features": 50,
+    }  # fmt: skip
+    spec, watch = RunSpec.from_mapping(given), Watch(rounds)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
+        run(spec, directory, engine, [watch])
+    half = len(watch.memory) // 2
+    print(
+        f"{engine}: {agents} agents, {len(watch.seconds)} rounds, "
+        f"median {np.median(watch.seconds):.2f} s a round; server's memory "
+        f"{watch.memory[0]:.0f} MB after the first round, {watch.memory[half]:.0f} MB half-way, "
+        f"{watch.memory[-1]:.0f} MB at the end"
+    )
+
+
+def stream(agents: int, features: int = 100, regions: int = 4) -> None:
+    """Vectors come a few thousand at a time, as replies would, and are forgotten at once."""
+    weights = WeightSchedule().at(0, agents, regions)
+    mechanism = GaussianSum(10.0 * float(weights.max()), 1.0)
+    total = WeightedSum(weights, features, 5.0, mechanism)
+    rng, chunk = np.random.default_rng(0), 4096
+    start, before = time.process_time(), resident()
+    most = before
+    for first in range(0, agents, chunk):
+        numbers = np.arange(first, min(first + chunk, agents))
+        total.add(numbers, rng.normal(size=(len(numbers), features)))
+        most = max(most, resident())
+    released = mechanism.release(total.exact.ravel(), system_entropy())
+    assert np.all(np.isfinite(released))
+    seconds, held = time.process_time() - start, weights.nbytes / 2**20
+    print(
+        f"sum: {agents} agents, {features} features, {regions} sub-regions: {seconds:.1f} s of "
+        f"CPU, {most - before:.0f} MB more than before (weights alone: {held:.0f} MB)"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["inline", "ray", "sum"])
+    parser.add_argument("--agents", type=int, default=0)
+    parser.add_argument("--rounds", type=int, default=0)
+    arguments = parser.parse_args()
+    defaults = {"inline": (1000, 5), "ray": (200, 100), "sum": (1_000_000, 0)}
+    agents = arguments.agents or defaults[arguments.what][0]
+    if arguments.what == "sum":
+        stream(agents)
+        return
+    federation(arguments.what, agents, arguments.rounds or defaults[arguments.what][1])
+
+
+if __name__ == "__main__":
+    main()
