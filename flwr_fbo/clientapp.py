@@ -30,10 +30,14 @@ def client_app(
 
 
 def client_app_of(
-    task: Task, journals: Path, strategy: str = "dp-fts-de", seed: int = 0
+    task: Task,
+    journals: Path,
+    strategy: str = "dp-fts-de",
+    seed: int = 0,
+    answer_within: float | None = None,
 ) -> ClientApp:
     """A ClientApp whose agents work on a task and keep their journals in a folder."""
-    workplace = Workplace(task, journals, seed)
+    workplace = Workplace(task, journals, seed, answer_within)
     return _app(lambda context: client_class(strategy, task.seeks)(context, workplace))
 
 
@@ -45,7 +49,8 @@ def _app(make: Callable[[Context], NumPyClient]) -> ClientApp:
 
 
 def _client(spec: RunSpec, context: Context) -> NumPyClient:
-    workplace = Workplace(spec.task, directory_of(spec, context).agents, spec.run.seed)
+    journals = directory_of(spec, context).agents
+    workplace = Workplace(spec.task, journals, spec.run.seed, spec.run.answer_within)
     return client_class(spec.run.strategy, spec.task.seeks)(context, workplace)
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from flwr_fbo.core.asynchronous import UNDER_WAY
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.results import Outcome, Result, outcome
 from flwr_fbo.rundir import RunDirectory
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.stopping import Stopper
+from flwr_fbo.strategies.base import RoundReport
 
 
 def conclude(
@@ -26,7 +28,8 @@ def conclude(
     """
     strategy = spec.strategy
     found = _achieved(histories, max(0, strategy.server.round - 1))
-    expected = strategy.evaluations_per_agent()
+    asynchronous = spec.run.answer_within is not None  # agents leave rounds out
+    expected = None if asynchronous else strategy.evaluations_per_agent()
     whole = expected is None or all(a["evaluations"] == expected for a in found.agents)
     scored = not histories or any(best is not None for best in found.best)
     done = strategy.completed and whole
@@ -53,8 +56,7 @@ def conclude(
         local=privacy.get("local", False),
         notice=strategy.notice() or _notice(stopper, bool(privacy)),
         stopped_early=stopper.reason,
-        failures=found.failed_evaluations
-        + sum(r.missing + r.refused + sum(r.declined.values()) for r in strategy.reports),
+        failures=found.failed_evaluations + sum(map(_failures, strategy.reports)),
         complete=done and scored,
         seconds=seconds,
         run_dir=str(directory.root),
@@ -69,6 +71,12 @@ def conclude(
 
 def _achieved(histories: Sequence[Sequence[Evaluation]], rounds: int) -> Outcome:
     return outcome(histories, rounds) if histories else Outcome([], [], None, 0, [])
+
+
+def _failures(report: RoundReport) -> int:
+    """Replies that there should have been. An agent that is still at it has not failed."""
+    declined = sum(n for word, n in report.declined.items() if word != UNDER_WAY)
+    return report.missing + report.refused + declined
 
 
 def _notice(stopper: Stopper, private: bool) -> str:

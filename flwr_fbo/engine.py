@@ -43,7 +43,9 @@ def run(
     _quieten()
     agents = number_of_agents(spec)
     spec.task.fetch()  # once, before workers would race for the same files
-    clients = client_app_of(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
+    clients = client_app_of(
+        spec.task, directory.agents, spec.run.strategy, spec.run.seed, spec.run.answer_within
+    )
     if engine == "inline":
         serve(spec, InProcessGrid(clients, agents), directory, callbacks, stop)
         return

@@ -43,13 +43,14 @@ def exclusive(path: Path) -> Iterator[None]:
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
     try:
-        _lock(descriptor, path)
+        take_lock(descriptor, path)
         yield
     finally:
         os.close(descriptor)
 
 
-def _lock(descriptor: int, path: Path) -> None:
+def take_lock(descriptor: int, path: Path) -> None:
+    """Lock an open journal until the descriptor and all that inherited it are closed."""
     try:
         import fcntl
     except ImportError:  # not on Windows, where two agents are kept apart by their owner

@@ -9,6 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
+from flwr_fbo.clients.base import journal_path
+from flwr_fbo.clients.workshop import settle
 from flwr_fbo.conclude import conclude
 from flwr_fbo.core.settings import kebab
 from flwr_fbo.engine import Engine, number_of_agents, run
@@ -143,11 +145,35 @@ def _one(
         finishing_on_interrupt(stopper, progress),
         watching(directory.agents, progress) as watchers,
     ):
-        run(spec, directory, engine, [*watchers, *callbacks], stopper)
+        _run(spec, directory, engine, [*watchers, *callbacks], stopper)
     seconds = time.perf_counter() - started
     agents = number_of_agents(spec)
     histories = read_evaluations(directory.agents, agents)
     return conclude(spec, directory, agents, histories, seconds, stopper)
+
+
+def _run(
+    spec: RunSpec,
+    directory: RunDirectory,
+    engine: Engine,
+    callbacks: Sequence[Callback],
+    stopper: Stopper,
+) -> None:
+    """The run, and what agents are still at when it is over: a simulation leaves nothing behind.
+
+    A Ctrl-C while it waits, or a second one before, kills what is under way.
+    """
+    if spec.run.answer_within is None:
+        run(spec, directory, engine, callbacks, stopper)
+        return
+    journals = [journal_path(directory.agents, n) for n in range(number_of_agents(spec))]
+    try:
+        run(spec, directory, engine, callbacks, stopper)
+    except BaseException:
+        settle(journals, lambda: True)
+        raise
+    before = stopper.interrupted
+    settle(journals, lambda: stopper.interrupted and not before)
 
 
 def _rival(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:

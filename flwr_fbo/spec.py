@@ -24,7 +24,7 @@ from flwr_fbo.core.settings import (
     within,
 )
 from flwr_fbo.strategies import FBOStrategy, strategy_class, strategy_name
-from flwr_fbo.tasks import Task, find, name_of
+from flwr_fbo.tasks import Task, check_importable, find, name_of
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,12 @@ class RunSettings(Settings):
         1.0,
         "share of the agents asked whose replies end a round before its time-out",
         within(0, 1, open_low=True),
+    )
+    answer_within: float | None = setting(
+        None,
+        "seconds after which an agent answers with what it knows while its evaluation goes on; "
+        "it waits for it where unset",
+        at_least(0),
     )
     max_seconds: float | None = setting(
         None, "end with the round in which so many seconds have passed", above(0)
@@ -87,6 +93,9 @@ class RunSpec:
         presets = {key: value for key, value in presets.items() if key in strategy_keys}
         settings = strategy_type.settings_class
         strategy = strategy_type(settings.from_mapping(_share(named, settings), presets))
+        if run.answer_within is not None:
+            _check_asynchronous(run, strategy)
+            check_importable(made)
         return cls(run, made, strategy)
 
     def to_mapping(self) -> dict[str, Any]:
@@ -126,6 +135,14 @@ def _check_seeks(strategy: Any, found: type[FBOStrategy], task: Task | type[Task
         raise SettingsError(
             f"the strategy {type(strategy).__name__} does not fit a task that seeks "
             f"{'one optimum for all' if task.seeks == 'global' else 'an optimum for each agent'}"
+        )
+
+
+def _check_asynchronous(run: RunSettings, strategy: FBOStrategy) -> None:
+    if not strategy.asynchronous:
+        raise SettingsError(
+            f"`answer-within` must be left unset with {run.strategy}, but got "
+            f"{run.answer_within:g}: its agents reply with evaluations, not with what they know"
         )
 
 

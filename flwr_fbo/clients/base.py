@@ -22,8 +22,10 @@ from flwr.app import ArrayRecord, ConfigRecord, Context
 from flwr.client import NumPyClient
 
 from flwr_fbo import wire
+from flwr_fbo.clients.limits import answer_within, evaluation_limit
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
+from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.journal import Journal, exclusive
 from flwr_fbo.tasks.base import Params, Partition, Task
@@ -35,6 +37,7 @@ SETUP_CONFIG, SETUP_ARRAYS = "flwr-fbo.setup", "flwr-fbo.setup-arrays"
 #: Prepared tasks and decoded setups kept by one process.
 MOST_PREPARED, MOST_SETUPS = 512, 8
 
+E = TypeVar("E", bound=Evaluator)
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -46,6 +49,8 @@ class Workplace:
     task: Task
     journals: Path
     seed: int = 0
+    #: Seconds after which agents answer without the evaluation under way; None waits for it.
+    answer_within: float | None = None
 
 
 class FBOClient(NumPyClient):
@@ -123,32 +128,62 @@ class FBOClient(NumPyClient):
 
     def _answer(self, setup: Setup, request: Request) -> Reply:
         """The agent's answer, while nobody else may touch its journal."""
-        path = journal_path(self._workplace.journals, self._partition.index)
-        with exclusive(path):
-            journal = Journal(path)
+        patience = answer_within(self._partition.config, self._workplace.answer_within)
+        limit = evaluation_limit(self._partition.config, patience)
+        if patience is not None:
+            return self._answer_meanwhile(setup, request, patience, limit)
+        with exclusive(self._journal):
+            journal = Journal(self._journal)
             journal.reserve()  # what could not be recorded must not be paid for
             return self._agent(setup, journal).answer(request)
 
+    def _answer_meanwhile(
+        self, setup: Setup, request: Request, patience: float, limit: float | None
+    ) -> Reply:
+        """The agent's answer after so many seconds at most, while an evaluation goes on."""
+        raise SettingsError(
+            f"`answer-within` must be left unset for a {self.kind!r} agent, but is "
+            f"{patience:g}: its replies are evaluations"
+        )
+
     def _agent(self, setup: Setup, journal: Journal) -> Agent:
         task = _prepared(self._workplace.task, self._partition, self._workplace.journals)
-        identity = (self._partition.seed, self._partition.index)
+        evaluator = evaluator_of(task, setup.space, self._partition, journal, Evaluator)
+        return self.make_agent(setup, evaluator, journal, (*identity_of(self._partition), 1))
 
-        def evaluate(params: Params, rng: np.random.Generator) -> float:
-            return task.evaluate(params, rng=rng)
-
-        evaluator = Evaluator(setup.space, evaluate, journal, (*identity, 0), _regret_of(task))
-        return self.make_agent(setup, evaluator, journal, (*identity, 1))
+    @property
+    def _journal(self) -> Path:
+        return journal_path(self._workplace.journals, self._partition.index)
 
     @property
     def privacy_ledger(self) -> Path:
         """The file of the agent's own budget, beside its journal."""
-        path = journal_path(self._workplace.journals, self._partition.index)
-        return path.with_suffix(".privacy.jsonl")
+        return self._journal.with_suffix(".privacy.jsonl")
 
 
 def journal_path(folder: Path, agent: int) -> Path:
     """The file that holds an agent's records."""
     return folder / f"agent-{agent:04d}.jsonl"
+
+
+def identity_of(partition: Partition) -> tuple[int, int]:
+    """What the seeds of an agent's generators begin with."""
+    return partition.seed, partition.index
+
+
+def evaluator_of(
+    task: Task,
+    space: Space,
+    partition: Partition,
+    records: Records,
+    kind: type[E],
+) -> E:
+    """An evaluator of a prepared task, the same wherever its agent's work is done."""
+
+    def evaluate(params: Params, rng: np.random.Generator) -> float:
+        return task.evaluate(params, rng=rng)
+
+    return kind(space, evaluate, records, (*identity_of(partition), 0), _regret_of(task))
 
 
 def partition_of(context: Context, seed: int) -> Partition:

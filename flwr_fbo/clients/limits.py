@@ -1,4 +1,4 @@
-"""An agent owner's own limits on privacy, from the node's configuration.
+"""An agent owner's own limits on privacy and time, from the node's configuration.
 
 A server says how much noise its run has; these limits are the owner's, and hold whatever a
 server asks:
@@ -12,6 +12,10 @@ node-config key           meaning
 ``delta-limit``           the delta of both; 1e-5 where unset
 ``budget-file``           a file that keeps the books over all runs (LDP-BO); needs
                           ``epsilon-limit``
+``answer-within``         seconds after which the agent answers while its evaluation goes on;
+                          ``"never"`` waits for it, whatever the run's setting is
+``evaluation-limit``      seconds after which an evaluation that goes on is ended, and counts
+                          as failed; needs ``answer-within``
 ========================  ================================================================
 """
 
@@ -38,6 +42,27 @@ def number(config: Mapping[str, Any], key: str) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not value > 0:
         raise SettingsError(f"node-config `{key}` must be a number > 0, but got {value!r}")
     return float(value)
+
+
+def answer_within(config: Mapping[str, Any], default: float | None) -> float | None:
+    """How long the owner has the agent wait for its evaluation; None is as long as it takes."""
+    value = config.get("answer-within")
+    if value is None:
+        return default
+    if value == "never":
+        return None
+    return 0.0 if value == 0 and not isinstance(value, bool) else number(config, "answer-within")
+
+
+def evaluation_limit(config: Mapping[str, Any], patience: float | None) -> float | None:
+    """When the owner has an evaluation ended."""
+    limit = number(config, "evaluation-limit")
+    if limit is not None and patience is None:
+        raise SettingsError(
+            "node-config `evaluation-limit` needs `answer-within`: only an evaluation in a "
+            "process of its own can be ended"
+        )
+    return limit
 
 
 def pull_limits(config: Mapping[str, Any]) -> PrivacyLimits | None:

@@ -73,6 +73,21 @@ class ThompsonAgent:
 
     def answer(self, request: Request) -> Reply:
         """See :class:`flwr_fbo.core.protocol.Agent`."""
+        self.work(request)
+        return self.share(request)
+
+    @property
+    def ignorant(self) -> bool:
+        """Whether nothing was evaluated yet."""
+        return not self._evaluator.history
+
+    def due(self, request: Request) -> bool:
+        """Whether :meth:`work` would evaluate anything."""
+        plays = int(request.values.get("count", 1))
+        return any(self._evaluator.recorded(request.round, p) is None for p in range(plays))
+
+    def work(self, request: Request) -> None:
+        """Evaluate what is asked for and is not recorded yet."""
         if request.kind == "explore":
             self._explore(request)
         elif request.kind == "history":
@@ -81,6 +96,9 @@ class ThompsonAgent:
             self._step(request)
         else:
             raise ValueError(f"a Thompson agent does not know the request {request.kind!r}")
+
+    def share(self, request: Request) -> Reply:
+        """What is expected, of what is known now."""
         arrays: dict[str, Array] = {}
         if "omega" in request.expects:
             arrays["omega"] = self.sampler.message(request.round)

@@ -120,6 +120,8 @@ class FBOStrategy(Strategy):
     settings_class: ClassVar[type[Settings]]
     #: Settings of the papers' experiments, applied by ``preset = "paper"``.
     paper_settings: ClassVar[Mapping[str, Any]] = {}
+    #: Whether an agent can reply without a finished evaluation.
+    asynchronous: ClassVar[bool] = False
     #: How often the state is stored at most; 0 is after every round.
     checkpoint_seconds: ClassVar[float] = 0.0
 

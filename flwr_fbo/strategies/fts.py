@@ -33,6 +33,7 @@ class ThompsonStrategy(FBOStrategy):
     """A strategy whose agents are Thompson samplers: initial points, then one step a round."""
 
     settings: ThompsonSettings
+    asynchronous = True
 
     def evaluations_per_agent(self) -> int | None:
         """See :class:`FBOStrategy`."""

@@ -57,6 +57,16 @@ def name_of(task: Task | type[Task]) -> str:
     return next((name for name, built_in in BUILT_IN.items() if built_in == where), where)
 
 
+def check_importable(task: Task | type[Task]) -> None:
+    """Raise unless a process of its own can find the task."""
+    name = name_of(task)
+    if name.startswith("__main__:") or "<locals>" in name:
+        raise SettingsError(
+            f"`answer-within` needs a task that another process can import, but got {name!r}: "
+            "put it in a module of its own"
+        )
+
+
 def load(name: str, settings: Mapping[str, Any] | None = None) -> Task:
     """A task that is ready to be prepared, with settings given by kebab-case keys."""
     found = find(name)
@@ -78,6 +88,7 @@ __all__ = [
     "Partition",
     "Task",
     "catalogue",
+    "check_importable",
     "find",
     "load",
     "name_of",
