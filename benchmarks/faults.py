@@ -1,6 +1,6 @@
 """Kill a run at every step of its protocol, resume it, and see what was lost.
 
-    python benchmarks/faults.py [--quick] [--only WORDS]
+    python benchmarks/faults.py [--quick] [--only WORDS] [--without-workers]
 
 Each case forks a process that runs a federation and dies by SIGKILL (or finds the disk full, or
 read-only) at one step: before, after or in the middle of the n-th call of one function. The run
@@ -13,6 +13,9 @@ is then resumed as `flwr-fbo resume` does, and these things must hold:
    within the budget; an agent's own ledger or journal likewise for every answer it gave;
 4. without server noise the evaluations are exactly those of an undisturbed run;
 5. a full or read-only disk is told in an error that names the file.
+
+Asynchronous agents, whose evaluations are made by workers, have steps of their own, and their
+workers are killed too: see worker_faults.py, which this command runs as well.
 
 Prints a table: cases by fault and strategy. Exits with 1 if anything did not hold.
 """
@@ -30,11 +33,12 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from flwr_fbo.clients.workshop import busy
 from flwr_fbo.core.space import Float
 from flwr_fbo.journal import Journal
 from flwr_fbo.simulation import resume, simulate_run
@@ -51,10 +55,14 @@ def note(word: str) -> None:
     os.close(descriptor)
 
 
-@task(space={"x": Float(0.0, 1.0)}, metric="height")
-def hill(params: Any, partition: Any) -> float:
+def climb(params: Any, partition: Any) -> float:
     note(f"end {partition.index}")
     return float(1.0 - (params["x"] - 0.3 - 0.05 * partition.index) ** 2)
+
+
+@task(space={"x": Float(0.0, 1.0)}, metric="height")
+def hill(params: Any, partition: Any) -> float:
+    return climb(params, partition)
 
 
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -70,13 +78,17 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "ldp-ata": {"strategy": "ldp-ata", "budget": 9, "epsilon": 2.0, "epsilon-limit": 60.0,
                 "bound": 1.0, "noise-bound": 0.1},
 }  # fmt: skip
+#: An agent whose worker is given time enough to finish: a run as if it had none.
+ASYNCHRONOUS = "local-ts, asynchronous"
+STRATEGIES[ASYNCHRONOUS] = {"strategy": "local-ts", "answer-within": 60.0}
+QUICK = ["dp-fts-de", "fts, local budgets"]
 THOMPSON = {"rounds": 4, "initial-points": 2, "features": 8, "refit-every": 0}
 
 
 def settings_of(name: str) -> dict[str, Any]:
     own = STRATEGIES[name]
     common: dict[str, Any] = {"task": "faults:hill", "agents": AGENTS, "seed": 3}
-    if own["strategy"] in ("dp-fts-de", "fts"):
+    if own["strategy"] in ("dp-fts-de", "fts", "local-ts"):
         common |= THOMPSON
     return {**common, **own}
 
@@ -144,6 +156,7 @@ def install(step: Step, number: int) -> None:
         if step.when == "half":
             _half(plain, args)
         if step.when in ("full", "read-only"):
+            note("failed")
             if step.when == "full":
                 with contextlib.suppress(Exception):
                     _half(plain, args)
@@ -225,6 +238,12 @@ def folder() -> Iterator[Path]:
         yield Path(name)
 
 
+def idle(run: Path) -> None:
+    """Wait until no worker is at work, as one may be that outlived what started it."""
+    while any(busy(path) for path in (run / "agents").glob("agent-????.jsonl")):
+        time.sleep(0.02)
+
+
 def notes() -> list[str]:
     return Path(os.environ[NOTES]).read_text().splitlines()
 
@@ -269,6 +288,7 @@ def try_case(step: Step, strategy: str, number: int, expected: Any) -> Case:
             _start(strategy, run)
 
         code, said = in_child(broken)
+        idle(run)
         before = notes()
         killed = step.when in ("before", "after", "half")
         if killed and code != -signal.SIGKILL:
@@ -339,22 +359,23 @@ def _check(
         case.faults.append(f"{recorded} evaluations, {calls} in an undisturbed run")
 
 
-def matrix(numbers: tuple[int, ...], only: str, quick: bool) -> list[Case]:
-    names = ["dp-fts-de", "fts, local budgets"] if quick else list(STRATEGIES)
+def matrix(
+    numbers: tuple[int, ...], only: str, names: Iterable[str], steps: Sequence[Step]
+) -> list[Case]:
     cases = []
     for strategy in names:
         expected = undisturbed(strategy)
-        for step in [*KILLS, *DISKS]:
+        for step in steps:
             if only in step.name or only in strategy:
                 cases += [try_case(step, strategy, n, expected) for n in numbers]
     return cases
 
 
-def report(cases: list[Case]) -> bool:
+def report(cases: list[Case], steps: Sequence[Step]) -> bool:
     """Print cases by step; whether all is well."""
     reached = [c for c in cases if c.reached or c.faults]
     print(f"{'fault':<34}{'cases':>7}{'failed':>8}")
-    for step in [*KILLS, *DISKS]:
+    for step in steps:
         mine = [c for c in reached if c.step == step]
         print(f"{step.name:<34}{len(mine):>7}{sum(bool(c.faults) for c in mine):>8}")
     failed = [c for c in reached if c.faults]
@@ -368,11 +389,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--quick", action="store_true", help="two strategies, the second call")
     parser.add_argument("--only", default="", help="steps or strategies with these words")
+    parser.add_argument("--without-workers", action="store_true", help="no asynchronous agents")
     arguments = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))  # where the task is found
-    numbers = (2,) if arguments.quick else (1, 2, 5)
+    quick, only = arguments.quick, arguments.only
+    names = QUICK if quick else [name for name in STRATEGIES if name != ASYNCHRONOUS]
     started = time.monotonic()
-    well = report(matrix(numbers, arguments.only, arguments.quick))
+    steps = [*KILLS, *DISKS]
+    cases = matrix((2,) if quick else (1, 2, 5), only, names, steps)
+    if not arguments.without_workers:
+        import worker_faults
+
+        cases += worker_faults.matrix(quick, only)
+        steps += worker_faults.STEPS
+    well = report(cases, steps)
     print(f"{time.monotonic() - started:.0f} s")
     sys.exit(0 if well else 1)
 

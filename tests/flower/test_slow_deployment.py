@@ -1,0 +1,113 @@
+"""Evaluations that outlast rounds, between Flower's own processes: a message is a process here."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from flwr_fbo.clients.base import journal_path
+from flwr_fbo.clients.workshop import busy, stop, worker_path
+from flwr_fbo.journal import Journal
+from flwr_fbo.results import read_evaluations
+from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
+from tests.flower.slow_tasks import NOTES, allow, notes
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="workers need fork"),
+]
+
+SETTINGS = (
+    "task='tests.flower.slow_tasks:gated' strategy='fts' agents=2 rounds=6 initial-points=1 "
+    "features=8 refit-every=0 timeout=20.0 answer-within=0.0 run-name='slow'"
+)
+
+
+@pytest.fixture
+def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flower]:
+    monkeypatch.setenv(NOTES, str(tmp_path))
+    with flower(tmp_path) as processes:
+        yield processes
+    for path in tmp_path.rglob("agent-????.jsonl"):
+        stop(path)
+
+
+def until(condition: Callable[[], bool], seconds: float, running: Flower) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, running.logs()
+        time.sleep(0.1)
+
+
+def node(running: Flower, link: int, port: int, party: int) -> subprocess.Popen[bytes]:
+    """Party 1 waits for its evaluations, so that they let rounds pass one by one."""
+    config = f"partition-id={party} num-partitions=2" + (" answer-within='never'" if party else "")
+    return running.start(
+        "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{link}", "--port", str(port),
+        "--node-config", config,
+    )  # fmt: skip
+
+
+def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
+    link, *ports = free_ports(4)
+    running.start(
+        "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
+        "--host", "127.0.0.1", "--port", str(link), port=link,
+    )  # fmt: skip
+    running.connect("dep", link)
+    nodes = [node(running, link, ports[party], party) for party in (0, 1)]
+    running.command("flwr", "run", str(REPOSITORY), "dep", "--run-config", SETTINGS)
+    directory = running.folder / "fbo" / "runs" / "slow"
+    slow = journal_path(directory / "agents", 0)
+
+    def rounds() -> list[dict[str, str]]:
+        table = directory / "rounds.csv"
+        return list(csv.DictReader(table.read_text().splitlines())) if table.exists() else []
+
+    def pass_rounds(count: int) -> None:
+        allow(1, count)
+        until(lambda: len(rounds()) >= count, 120, running)
+
+    # The message that began it is over, and so are others: its evaluation goes on.
+    pass_rounds(2)
+    until(lambda: len(notes(0, "begin")) == 1, 60, running)
+    os.kill(int(worker_path(slow).read_text()), signal.SIGKILL)
+    pass_rounds(4)  # the message of round 2 may have come before the kill
+    until(lambda: len(notes(0, "begin")) == 2, 60, running)
+    assert len({x for _, x in notes(0, "begin")}) == 1  # the same point again
+
+    # The SuperNode is stopped; the worker is none of its business. (One that is killed is
+    # missed by the SuperLink for a minute only: tests/flower/test_deployment.py waits for that.)
+    nodes[0].terminate()
+    nodes[0].wait()
+    assert busy(slow)
+    again = node(running, link, ports[2], 0)
+    until(lambda: "SuperNode ID" in running.log(again), 60, running)
+    allow(0, 1)
+    until(lambda: not busy(slow), 60, running)
+    allow(1, 7)
+    until(lambda: len(notes(0, "begin")) == 3, 120, running)  # it is asked again, as another node
+
+    until(lambda: running.status("dep").startswith("finished"), 200, running)
+    assert running.status("dep").startswith("finished:completed"), running.logs()
+    assert busy(slow)  # the run is over; what was begun is not
+    allow(0, 2)
+    until(lambda: not busy(slow), 60, running)
+
+    table = rounds()
+    assert [int(r["round"]) for r in table] == list(range(7))
+    assert max(float(r["seconds"]) for r in table) < 20 + 5
+    assert table[-1]["replied"] == "2"  # agent 0 with what it knows
+    late, quick = read_evaluations(directory / "agents", 2)
+    assert [e.round for e in quick] == list(range(7))
+    assert len(late) == len(notes(0, "end")) == 2
+    assert late[0].round == 0
+    assert len(Journal(slow, reading=True).read("begun")) == 3
