@@ -80,7 +80,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 #: An agent whose worker is given time enough to finish: a run as if it had none.
 ASYNCHRONOUS = "local-ts, asynchronous"
-STRATEGIES[ASYNCHRONOUS] = {"strategy": "local-ts", "answer-within": 60.0}
+STRATEGIES[ASYNCHRONOUS] = {"strategy": "local-ts", "answer-within": 60.0, "rounds": 2}
 QUICK = ["dp-fts-de", "fts, local budgets"]
 THOMPSON = {"rounds": 4, "initial-points": 2, "features": 8, "refit-every": 0}
 
@@ -360,11 +360,15 @@ def _check(
 
 
 def matrix(
-    numbers: tuple[int, ...], only: str, names: Iterable[str], steps: Sequence[Step]
+    numbers: tuple[int, ...],
+    only: str,
+    names: Iterable[str],
+    steps: Sequence[Step],
+    known: Any = None,
 ) -> list[Case]:
     cases = []
     for strategy in names:
-        expected = undisturbed(strategy)
+        expected = known or undisturbed(strategy)
         for step in steps:
             if only in step.name or only in strategy:
                 cases += [try_case(step, strategy, n, expected) for n in numbers]

@@ -26,11 +26,10 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.clients.base import evaluator_of, identity_of
-from flwr_fbo.clients.workshop import Errand, Job, job_path, worker_path
 from flwr_fbo.core.evaluation import Evaluation, Evaluator
 from flwr_fbo.core.space import Array, Value
 from flwr_fbo.core.thompson_agent import ThompsonAgent
+from flwr_fbo.errand import Errand, evaluator_of, identity_of, job_path, worker_path
 from flwr_fbo.journal import Journal
 from flwr_fbo.tasks import load
 
@@ -117,6 +116,8 @@ def main(arguments: list[str]) -> int:
     try:
         work(errand)
     except Exception as error:
+        from flwr_fbo.clients.workshop import Job  # with Flower, which is slow to import
+
         logger.exception("the work of round %s failed", errand.request.round)
         Job(errand.request, errand.setup.digest, type(error).__name__).save(
             job_path(errand.journal)

@@ -11,7 +11,6 @@ import copy
 import logging
 from abc import abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, TypeVar
@@ -27,8 +26,9 @@ from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
+from flwr_fbo.errand import evaluator_of, identity_of
 from flwr_fbo.journal import Journal, exclusive
-from flwr_fbo.tasks.base import Params, Partition, Task
+from flwr_fbo.tasks.base import Partition, Task
 
 logger = logging.getLogger("flwr.fbo")
 
@@ -37,7 +37,6 @@ SETUP_CONFIG, SETUP_ARRAYS = "flwr-fbo.setup", "flwr-fbo.setup-arrays"
 #: Prepared tasks and decoded setups kept by one process.
 MOST_PREPARED, MOST_SETUPS = 512, 8
 
-E = TypeVar("E", bound=Evaluator)
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -166,26 +165,6 @@ def journal_path(folder: Path, agent: int) -> Path:
     return folder / f"agent-{agent:04d}.jsonl"
 
 
-def identity_of(partition: Partition) -> tuple[int, int]:
-    """What the seeds of an agent's generators begin with."""
-    return partition.seed, partition.index
-
-
-def evaluator_of(
-    task: Task,
-    space: Space,
-    partition: Partition,
-    records: Records,
-    kind: type[E],
-) -> E:
-    """An evaluator of a prepared task, the same wherever its agent's work is done."""
-
-    def evaluate(params: Params, rng: np.random.Generator) -> float:
-        return task.evaluate(params, rng=rng)
-
-    return kind(space, evaluate, records, (*identity_of(partition), 0), _regret_of(task))
-
-
 def partition_of(context: Context, seed: int) -> Partition:
     """Which agent a node is, from its node configuration."""
     config = context.node_config
@@ -224,15 +203,3 @@ def _keep(cache: OrderedDict[K, V], key: K, value: V, most: int) -> None:
     cache[key] = value
     while len(cache) > most:
         cache.popitem(last=False)
-
-
-def _regret_of(task: Task) -> Callable[[Params], float | None] | None:
-    optimum = task.optimum()
-    if optimum is None:
-        return None
-
-    def regret(params: Params) -> float | None:
-        expected = task.expected(params)
-        return None if expected is None else optimum - expected
-
-    return regret

@@ -7,15 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.clients.base import FBOClient, identity_of
+from flwr_fbo.clients.base import FBOClient
 from flwr_fbo.clients.limits import number
-from flwr_fbo.clients.workshop import Errand, ProcessWorkshop, errand, sent_path
+from flwr_fbo.clients.workshop import ProcessWorkshop, sent_path
 from flwr_fbo.core.asynchronous import AsynchronousAgent
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.local_privacy import LocallyPrivateAgent
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.thompson import ThompsonSettings
 from flwr_fbo.core.thompson_agent import KIND, ThompsonAgent
+from flwr_fbo.errand import Errand, errand, identity_of
 from flwr_fbo.journal import Journal, exclusive
 
 

@@ -37,13 +37,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.core.protocol import Request, Setup
+from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import Scalar, SettingsError
 from flwr_fbo.core.space import Array
+from flwr_fbo.errand import Errand, job_path, worker_path
 from flwr_fbo.journal import JournalBusyError, take_lock
 from flwr_fbo.rundir import Checkpoint, RunDirectoryError
-from flwr_fbo.tasks import Task, check_importable, name_of
-from flwr_fbo.tasks.base import Partition
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 #: Leaves a process that nobody waits for behind, and ends.
@@ -53,16 +52,6 @@ DETACH = "import os, sys\nif os.fork() == 0:\n os.setsid()\n os.execv(sys.argv[1
 def sent_path(journal: Path) -> Path:
     """The journal of what an asynchronous agent sent."""
     return journal.with_suffix(".sent.jsonl")
-
-
-def job_path(journal: Path) -> Path:
-    """The file of the request that is worked on."""
-    return journal.with_suffix(".job")
-
-
-def worker_path(journal: Path) -> Path:
-    """The file of the worker's process id."""
-    return journal.with_suffix(".worker")
 
 
 class JobError(ValueError):
@@ -102,30 +91,6 @@ class Job:
         arrays: dict[str, Array] = dict(said["arrays"])
         request = Request(str(said["kind"]), int(said["round"]), values, arrays, expects)
         return cls(request, str(state["setup"]), str(state["trouble"]))
-
-
-@dataclass(frozen=True)
-class Errand:
-    """All that a worker must know. It is passed in a file without a name, never stored."""
-
-    journal: Path
-    setup: Setup
-    request: Request
-    task: str
-    task_settings: Mapping[str, Scalar]
-    partition: Partition
-    #: Seconds after which the owner has an evaluation ended; it counts as failed.
-    limit: float | None = None
-
-
-def errand(
-    journal: Path, setup: Setup, request: Request, task: Task, partition: Partition,
-    limit: float | None = None,
-) -> Errand:  # fmt: skip
-    """The errand of a request."""
-    check_importable(task)
-    settings = {k: v for k, v in task.settings.to_mapping().items() if v is not None}
-    return Errand(journal, setup, request, name_of(task), settings, partition, limit)
 
 
 class ProcessWorkshop:

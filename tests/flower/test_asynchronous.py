@@ -22,15 +22,13 @@ from flwr_fbo.clients.workshop import (
     JobError,
     ProcessWorkshop,
     busy,
-    errand,
-    job_path,
     settle,
     stop,
-    worker_path,
 )
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.errand import errand, job_path, worker_path
 from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.journal import Journal, JournalBusyError
 from flwr_fbo.results import read_evaluations
