@@ -4,7 +4,7 @@
 
 Prints one line a distribution and exits with 1 if one has a licence that is not in the list of
 those that allow use next to Apache-2.0 code, or none that can be told. Reads metadata only, and
-no network. Known vulnerabilities need a database: `pip-audit` asks one where there is a network.
+no network; known vulnerabilities are the business of audit_dependencies.py.
 """
 
 from __future__ import annotations
@@ -15,6 +15,12 @@ from importlib import metadata
 
 from packaging.requirements import Requirement
 
+#: Words of licences that forbid use next to Apache-2.0 code, or restrict who may use it.
+FORBIDDEN = (
+    "gpl", "agpl", "lgpl", "gnu", "sspl", "server side public", "busl", "business source",
+    "commons clause", "non-commercial", "noncommercial", "proprietary", "elastic", "eupl",
+    "cc-by-nc",
+)  # fmt: skip
 #: Parts of a licence's name that are fine; the weak copyleft ones are used unchanged as libraries.
 FINE = (
     "apache", "mit", "bsd", "isc", "psf", "python software", "python-2", "mpl", "mozilla",
@@ -58,16 +64,28 @@ def licence(distribution: metadata.Distribution) -> str:
     return first[:80] or "unknown"
 
 
+def verdict(words: str) -> str:
+    """``fine``, ``forbidden`` or ``unknown``; a choice of licences is fine if one of them is."""
+    options = [part.strip() for part in re.split(r"\bor\b", words.lower())]
+    fine, forbidden = [], []
+    for option in options:
+        forbidden.append(any(re.search(rf"\b{re.escape(part)}", option) for part in FORBIDDEN))
+        known = any(re.search(rf"\b{re.escape(part)}", option) for part in FINE)
+        fine.append(known and not forbidden[-1])
+    if any(fine):
+        return "fine"
+    return "forbidden" if any(forbidden) else "unknown"
+
+
 def main() -> None:
     found = needed("flwr-fbo", set(sys.argv[1:]))
     bad = []
     for name, distribution in sorted(found.items()):
         words = licence(distribution)
-        fine = any(re.search(rf"\b{re.escape(part)}", words.lower()) for part in FINE)
-        fine = fine and "gpl" not in words.lower()
-        print(f"{'  ' if fine else '? '}{name:<32}{distribution.version:<16}{words}")
-        if not fine:
-            bad.append(name)
+        judged = verdict(words)
+        print(f"{judged:<11}{name:<32}{distribution.version:<16}{words}")
+        if judged != "fine":
+            bad.append(f"{name} ({judged})")
     print(f"{len(found)} distributions; {len(bad)} to look at{': ' if bad else ''}{', '.join(bad)}")
     sys.exit(1 if bad else 0)
 

@@ -73,6 +73,7 @@ def _quieten() -> None:
     logger.setLevel(logging.WARNING)
     # run_simulation is the one way to start a simulation from Python, deprecated or not.
     logger.addFilter(lambda record: "`run_simulation` function is deprecated" not in record.msg)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
