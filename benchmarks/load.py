@@ -4,14 +4,16 @@
     python benchmarks/load.py ray [--agents 200] [--rounds 100]
     python benchmarks/load.py sum [--agents 1000000]
 
-`inline` and `ray` run DP-FTS-DE with an epsilon on a task that costs nothing, and print seconds a
-round, bytes a message and the resident memory of the server's process after some rounds, so
-that growth shows. `sum` streams vectors of a million agents through the server's exact sum.
+`inline` and `ray` run DP-FTS-DE with an epsilon on a task that costs nothing, and print seconds
+a round and the resident memory of the server's process after some rounds, so that growth shows;
+`ray` also that of Ray's workers together, each page counted once (PSS). `sum` streams vectors
+of a million agents through the server's exact sum.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import resource
 import sys
 import tempfile
@@ -44,11 +46,46 @@ def resident() -> float:
     return pages * resource.getpagesize() / 2**20
 
 
+def descendants(root: int) -> list[int]:
+    """All processes below one."""
+    children: dict[int, list[int]] = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            text = stat.read_text()
+        except OSError:  # ended meanwhile
+            continue
+        children.setdefault(int(text.rpartition(")")[2].split()[1]), []).append(
+            int(stat.parent.name)
+        )
+    found, todo = [], [root]
+    while todo:
+        below = children.get(todo.pop(), [])
+        found += below
+        todo += below
+    return found
+
+
+def workers() -> tuple[int, float]:
+    """How many of Ray's workers this process has, and their megabytes, shared pages divided."""
+    count, total = 0, 0.0
+    for pid in descendants(os.getpid()):
+        try:
+            if not Path(f"/proc/{pid}/cmdline").read_bytes().startswith(b"ray::"):
+                continue
+            lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
+        except OSError:
+            continue
+        count += 1
+        total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+    return count, total
+
+
 class Watch(Callback):
     """Resident memory and seconds by round."""
 
     def __init__(self, rounds: int) -> None:
         self.memory: list[float] = []
+        self.workers: list[float] = []
         self.seconds: list[float] = []
         self._every = max(1, rounds // 10)
 
@@ -56,8 +93,11 @@ class Watch(Callback):
         self.memory.append(resident())
         self.seconds.append(report.seconds)
         if report.round % self._every == 0:
+            count, megabytes = workers()
+            self.workers.append(megabytes)
             told = f"round {report.round:>4}  {self.memory[-1]:7.1f} MB  {report.seconds:6.2f} s"
-            print(f"{told}  replies {report.replied}/{report.asked}", flush=True)
+            told += f"  replies {report.replied}/{report.asked}"
+            print(f"{told}  {count} workers, {megabytes:.0f} MB", flush=True)
 
 
 def federation(engine: Any, agents: int, rounds: int) -> None:

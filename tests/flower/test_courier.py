@@ -12,10 +12,11 @@ from flwr.app import Error, Message, RecordDict
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.grid import SERVER_NODE, InProcessGrid
+from flwr_fbo.results import read_evaluations
 from flwr_fbo.strategies import RunPlan, courier
 from flwr_fbo.strategies.courier import exchange
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
-from flwr_fbo.strategies.fts import LocalTS
+from flwr_fbo.strategies.fts import FTS, LocalTS
 
 from .conftest import SPACE
 from .test_strategies import SMALL, Make
@@ -163,6 +164,49 @@ def test_a_run_with_a_quorum_goes_on_without_the_slow(federation: Make) -> None:
     reports = f.start().reports
     assert time.monotonic() - started < 20
     assert [(r.asked, r.missing) for r in reports] == [(3, 1)] * 5
+
+
+class Late(InProcessGrid):
+    """One node whose reply to round 1 can only be pulled when round 2 has begun."""
+
+    held: dict[str, Message]
+    asked_late: int
+    begun: int
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        messages = list(messages)
+        self.begun = max((int(m.metadata.group_id) for m in messages
+                          if m.metadata.group_id != "setup"), default=0)  # fmt: skip
+        return super().push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        wanted = list(message_ids)
+        for message in super().pull_messages(wanted):
+            late = message.metadata.src_node_id == 2 and message.metadata.group_id == "1"
+            if late and self.begun == 1:
+                self.held[wanted[0]] = message
+            else:
+                yield message
+        for number in wanted:
+            if number in self.held and self.begun > 1:
+                self.asked_late += 1
+                yield self.held.pop(number)
+
+
+def test_a_late_reply_is_dropped_and_its_evaluation_kept(federation: Make) -> None:
+    f = federation(FTS(**SMALL), timeout=0.4)
+    f.grid.__class__ = Late
+    grid: Any = f.grid
+    grid.held, grid.asked_late = {}, 0
+    seen: list[dict[int, Any]] = []
+    f.strategy.stop = lambda report: bool(seen.append(dict(f.strategy.server.messages)))  # type: ignore[attr-defined, func-returns-value]
+    reports = f.start().reports
+    assert [(r.replied, r.missing) for r in reports] == [(3, 0), (2, 1), (3, 0), (3, 0), (3, 0)]
+    assert [sorted(vectors) for vectors in seen[:3]] == [[0, 1, 2], [1, 2], [0, 1, 2]]
+    assert len(grid.held) == 1  # it was there, and nobody asked for it any more
+    assert grid.asked_late == 0
+    histories = read_evaluations(f.directory.agents, 3)
+    assert [len(h) for h in histories] == [6, 6, 6]
 
 
 def test_a_private_run_has_no_quorum() -> None:
