@@ -183,10 +183,16 @@ def _metrics(content: RecordDict, keys: set[str]) -> dict[str, Any]:
         raise WireError("the records of a reply must be those of NumPyClient.fit")
     metrics = dict(content.config_records.get(REPLY_METRICS, {}))
     if metrics.get("schema") != SCHEMA:
-        raise WireError(f"a reply of another schema than {SCHEMA}")
+        raise WireError(f"a reply of another schema than {SCHEMA}: {_number(metrics)}")
     if set(metrics) != keys:
         raise WireError(f"a reply must have exactly the values {sorted(keys)}")
     return metrics
+
+
+def _number(metrics: Mapping[str, Any]) -> str:
+    """The schema that a reply names, if it is a number of few digits: others may quote data."""
+    named = metrics.get("schema")
+    return str(named) if type(named) is int and 0 <= named < 10**6 else "none"
 
 
 def _word(value: Any) -> str:

@@ -1,0 +1,67 @@
+"""Nodes that a deployment must not take in: a party's double, and another version."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from flwr_fbo.results import read_evaluations
+from tests.flower.processes import BIN, Flower, flower, free_ports
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(sys.platform == "win32", reason="uses env"),
+]
+
+#: Read by every Python that starts; only the odd node has the variable set.
+OTHER_VERSION = """
+import os
+if "FLWR_FBO_TEST_SCHEMA" in os.environ:
+    import flwr_fbo.wire
+    flwr_fbo.wire.SCHEMA = int(os.environ["FLWR_FBO_TEST_SCHEMA"])
+"""
+
+
+def node(
+    running: Flower, link: int, port: int, party: int, *variables: str
+) -> subprocess.Popen[bytes]:
+    return running.start(
+        "/usr/bin/env", *variables, str(BIN / "flower-supernode"), "--insecure",
+        "--superlink", f"127.0.0.1:{link}", "--port", str(port),
+        "--node-config", f"partition-id={party} num-partitions=2",
+    )  # fmt: skip
+
+
+def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: Path) -> None:
+    link, *ports = free_ports(4)
+    (tmp_path / "sitecustomize.py").write_text(OTHER_VERSION)
+    with flower(tmp_path) as running:
+        running.start(
+            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
+            "--host", "127.0.0.1", "--port", str(link), port=link,
+        )  # fmt: skip
+        running.connect("dep", link)
+        nodes = [node(running, link, ports[0], 0), node(running, link, ports[1], 0)]
+        odd = node(running, link, ports[2], 1, "FLWR_FBO_TEST_SCHEMA=7")
+        for one in (*nodes, odd):
+            deadline = time.monotonic() + 60
+            while "SuperNode ID" not in running.log(one):
+                assert time.monotonic() < deadline, running.logs()
+                time.sleep(0.1)
+        said = running.run(
+            "dep", "--run-config",
+            "task='synthetic' strategy='local-ts' agents=2 rounds=1 initial-points=1 points=10 "
+            "refit-every=0 timeout=12.0 run-name='odd'",
+        )  # fmt: skip
+        assert running.status("dep").startswith("finished:completed"), running.logs()
+        assert "another node already speaks for agent 0" in said
+        assert "is not registered: a reply of another schema than 1: 7" in said
+        assert "1 of 2 agents are here; going on" in said
+        assert "`schema` must be 7, but got 1" in running.log(odd)
+        first, second = read_evaluations(tmp_path / "fbo" / "runs" / "odd" / "agents", 2)
+        assert [e.round for e in first] == [0, 1]
+        assert second == []
