@@ -5,9 +5,9 @@
 
 Coverage-guided with atheris (`pip install atheris`, libFuzzer for Python), starting from valid
 inputs. Targets: replies and instructions of the wire, search spaces, the ledger, journals,
-checkpoints and run-configs. An exception that is not the target's own, or more than 1 GiB of
-memory, ends the run with the input that caused it. `tests/flower/test_fuzz.py` runs the same
-targets on mutated seeds in the suite.
+checkpoints, run-configs and the job files of asynchronous agents. An exception that is not the
+target's own, or more than 1 GiB of memory, ends the run with the input that caused it.
+`tests/flower/test_fuzz.py` runs the same targets on mutated seeds in the suite.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from flwr_fbo import wire
+from flwr_fbo.clients.workshop import Job, JobError
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space, SpaceError
@@ -35,7 +36,7 @@ from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.journal import Journal, JournalError
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import Ledger, LedgerError
-from flwr_fbo.rundir import Checkpoint, RunDirectory, RunDirectoryError
+from flwr_fbo.rundir import Checkpoint, RunDirectory, RunDirectoryError, _write_arrays
 from flwr_fbo.spec import RunSpec
 
 HEADER = {"run": 1}
@@ -129,6 +130,20 @@ def checkpoint(data: bytes) -> None:
         return
 
 
+def job(data: bytes) -> None:
+    """Bytes are a job's JSON, or else the whole file."""
+    path = _file("job", data)
+    if data.startswith(b"{"):
+        _write_arrays(path, {"state": np.frombuffer(data, dtype=np.uint8)})
+    try:
+        found = Job.load(path)
+    except JobError:
+        return
+    if found is not None:
+        found.save(path)
+        assert Job.load(path) is not None
+
+
 def config(data: bytes) -> None:
     path = _file("config.json", data)
     try:
@@ -182,6 +197,11 @@ def _valid_checkpoint() -> bytes:
     return store.path.read_bytes()
 
 
+def _valid_job() -> bytes:
+    state = {"setup": "d", "trouble": "", "request": {**vars(REQUEST), "expects": {"omega": [4]}}}
+    return json.dumps(state).encode()
+
+
 def _valid_config() -> bytes:
     return json.dumps(
         RunSpec.from_mapping({"task": "synthetic", "epsilon": 3.0}).to_mapping()
@@ -197,6 +217,7 @@ TARGETS: dict[str, Target] = {
     "journal": (journal, [_valid_journal]),
     "checkpoint": (checkpoint, [_valid_checkpoint]),
     "config": (config, [_valid_config]),
+    "job": (job, [_valid_job, _valid_checkpoint]),
 }
 
 
@@ -218,7 +239,7 @@ def main() -> None:
         (corpus / f"seed-{number}").write_bytes(seed())
     atheris.instrument_imports  # noqa: B018 - fails here, and not later, with another atheris
     for module in ("wire", "journal", "rundir", "privacy.ledger", "privacy.events", "core.space",
-                   "core.settings", "spec"):  # fmt: skip
+                   "core.settings", "spec", "clients.workshop"):  # fmt: skip
         _instrument(atheris, f"flwr_fbo.{module}")
     options = [f"-runs={arguments.runs}", f"-max_total_time={arguments.seconds}",
                "-rss_limit_mb=1024", "-malloc_limit_mb=256", "-print_final_stats=1"]  # fmt: skip

@@ -25,6 +25,7 @@ file                        what it holds
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import pickle
 import signal
@@ -36,6 +37,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import Scalar, SettingsError
@@ -54,8 +57,18 @@ def sent_path(journal: Path) -> Path:
     return journal.with_suffix(".sent.jsonl")
 
 
+#: What reading a file that is no job may raise.
+_DAMAGE = (RunDirectoryError, LookupError, TypeError, AttributeError, ValueError, OverflowError)
+
+
 class JobError(ValueError):
     """A job file does not hold a job."""
+
+
+def _is_scalar(value: object) -> bool:
+    return isinstance(value, (bool, int, str)) or (
+        isinstance(value, float) and math.isfinite(value)
+    )
 
 
 @dataclass(frozen=True)
@@ -80,15 +93,19 @@ class Job:
         try:
             state = Checkpoint(path).load()
             return None if state is None else cls._of(state)
-        except (RunDirectoryError, KeyError, TypeError, AttributeError, ValueError) as error:
+        except _DAMAGE as error:
             raise JobError(f"{path} does not hold a job: {error}") from None
 
     @classmethod
     def _of(cls, state: Mapping[str, Any]) -> Job:
         said = state["request"]
         expects = {name: tuple(map(int, shape)) for name, shape in said["expects"].items()}
-        values: dict[str, Scalar] = dict(said["values"])
-        arrays: dict[str, Array] = dict(said["arrays"])
+        values: dict[str, Scalar] = {str(k): v for k, v in said["values"].items()}
+        if not all(map(_is_scalar, values.values())):
+            raise ValueError("a value is no scalar")
+        arrays: dict[str, Array] = {str(k): np.asarray(a) for k, a in said["arrays"].items()}
+        if any(a.dtype != np.float64 for a in arrays.values()):
+            raise ValueError("an array does not hold numbers")
         request = Request(str(said["kind"]), int(said["round"]), values, arrays, expects)
         return cls(request, str(state["setup"]), str(state["trouble"]))
 

@@ -15,6 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from flwr_fbo.clients.workshop import Job, JobError
 from flwr_fbo.core.space import Space, SpaceError
 from flwr_fbo.rundir import Checkpoint, RunDirectoryError
 
@@ -71,6 +72,36 @@ def test_arbitrary_inputs_raise_the_declared_errors(name: str, data: bytes) -> N
 def test_deep_and_long_json_raises_the_declared_errors(name: str, data: bytes) -> None:
     fuzz.TARGETS[name][0](data)
     fuzz.TARGETS[name][0](data + b"\n")
+
+
+JOB = '{"setup": "d", "trouble": "", "request": {"kind": "s", "round": %s, "values": {"p": %s}, '
+JOB += '"arrays": {"a": %s}, "expects": {"omega": %s}}}'
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        ("Infinity", "1", "[1.0]", "[4]"),
+        ("3", "NaN", "[1.0]", "[4]"),
+        ("3", "[1]", "[1.0]", "[4]"),
+        ("3", "1", '["x"]', "[4]"),
+        ("3", "1", "[[1.0], [1.0, 2.0]]", "[4]"),
+        ("3", "1", "[1.0]", "4"),
+        ("null", "1", "[1.0]", "[4]"),
+    ],
+)
+def test_a_job_of_wrong_values_is_none(tmp_path: Path, parts: tuple[str, ...]) -> None:
+    fuzz.TARGETS["job"][0]((JOB % parts).encode())
+    with pytest.raises(JobError):
+        Job.load(_job_file(tmp_path, JOB % parts))
+    Job.load(_job_file(tmp_path, JOB % ("3", "1", "[1.0]", "[4]")))
+
+
+def _job_file(folder: Path, text: str) -> Path:
+    path = folder / "a.job"
+    with path.open("wb") as file:
+        np.savez(file, state=np.frombuffer(text.encode(), dtype=np.uint8))
+    return path
 
 
 @pytest.mark.parametrize("points", ['{"a": 1}', '"many"', '[["a"]]', "[[1], [1, 2]]", "[1e400]"])
