@@ -12,7 +12,7 @@ from typing import Any, TextIO
 from flwr_fbo.clients.base import journal_path
 from flwr_fbo.clients.workshop import settle
 from flwr_fbo.conclude import conclude
-from flwr_fbo.core.settings import kebab
+from flwr_fbo.core.settings import SettingsError, kebab
 from flwr_fbo.engine import Engine, number_of_agents, run
 from flwr_fbo.progress import summary, watching
 from flwr_fbo.results import Result, read_evaluations
@@ -92,6 +92,11 @@ def _simulate(
 ) -> Result:
     """Run a federation and those it is compared with; all settings are read before anything."""
     spec = RunSpec.from_mapping(given)
+    if compare and spec.run.answer_within is not None:
+        raise SettingsError(
+            "`answer-within` must be left unset in a run that is compared with others, but got "
+            f"{spec.run.answer_within:g}: its agents make fewer evaluations than there are rounds"
+        )
     rivals = {name: _rival(spec, given, name) for name in compare}
     root = _new_directory(spec) if folder is None else Path(folder)
     directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)

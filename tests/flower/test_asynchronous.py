@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -58,8 +60,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         stop(path)  # nothing outlives its test
 
 
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
+def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+    deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.02)
@@ -374,6 +376,41 @@ class TestSimulation:
         assert result.failures == 0
         assert result.evaluations == [1, 1, 1]
         assert not any(busy(journal(folder, n)) for n in range(2))
+
+    def test_is_not_compared_with_runs_that_evaluate_more(self, folder: Path) -> None:
+        with pytest.raises(SettingsError, match="`answer-within` must be left unset in a run"):
+            simulate(gated, 1, "fts", 2, answer_within=0.0, compare=["random"], run_dir=folder)
+
+    @pytest.mark.slow
+    def test_works_through_ray(self, folder: Path) -> None:
+        """Workers outlive Ray's own, and the run waits for them."""
+        for agent in range(2):
+            allow(agent, 1)
+        command = [
+            sys.executable, "-c", "from flwr_fbo.cli import main; main()",
+            "run", "tests.flower.slow_tasks:gated", "--strategy", "fts", "--agents", "2",
+            "--rounds", "3", "--engine", "ray", "--run-dir", str(folder), "--json",
+        ]  # fmt: skip
+        for setting in ("answer-within=2", "initial-points=1", "features=8", "refit-every=0"):
+            command += ["--set", setting]
+        repository = Path(__file__).parents[2]
+        environment = {**os.environ, "PYTHONPATH": str(repository)}
+        with subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=environment, cwd=repository
+        ) as run:
+            assert run.stdout is not None
+            table = folder / "rounds.csv"
+            until(lambda: table.exists() and len(table.read_text().splitlines()) == 5, 120.0)
+            assert busy(journal(folder))
+            assert run.poll() is None  # it waits
+            for agent in range(2):
+                allow(agent, 9)
+            result = json.loads(run.stdout.read())
+            assert run.wait(60) == 0
+        assert result["complete"]
+        for agent in range(2):
+            assert [e.round for e in history(folder, agent)][:2] == [0, 1]
+            assert not busy(journal(folder, agent))
 
     def test_a_failed_run_kills_its_workers(self, folder: Path) -> None:
         class Fault(Callback):
