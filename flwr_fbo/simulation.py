@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from flwr_fbo.clients.base import journal_path
-from flwr_fbo.clients.workshop import settle
+from flwr_fbo.clients.workshop import busy, settle
 from flwr_fbo.conclude import conclude
 from flwr_fbo.core.settings import SettingsError, kebab
 from flwr_fbo.engine import Engine, number_of_agents, run
@@ -150,7 +150,7 @@ def _one(
         finishing_on_interrupt(stopper, progress),
         watching(directory.agents, progress) as watchers,
     ):
-        _run(spec, directory, engine, [*watchers, *callbacks], stopper)
+        _run(spec, directory, engine, [*watchers, *callbacks], stopper, progress)
     seconds = time.perf_counter() - started
     agents = number_of_agents(spec)
     histories = read_evaluations(directory.agents, agents)
@@ -163,6 +163,7 @@ def _run(
     engine: Engine,
     callbacks: Sequence[Callback],
     stopper: Stopper,
+    progress: TextIO | None,
 ) -> None:
     """The run, and what agents are still at when it is over: a simulation leaves nothing behind.
 
@@ -177,7 +178,9 @@ def _run(
     except BaseException:
         settle(journals, lambda: True)
         raise
-    before = stopper.interrupted
+    before, left = stopper.interrupted, sum(map(busy, journals))
+    if left and progress is not None:
+        print(f"waiting for the evaluations of {left} agents; Ctrl-C ends them", file=progress)
     settle(journals, lambda: stopper.interrupted and not before)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -369,9 +370,12 @@ class TestSimulation:
             def on_end(self, strategy: FBOStrategy) -> None:
                 threading.Timer(0.5, lambda: [allow(n, 9) for n in range(2)]).start()
 
+        said = io.StringIO()
         result = simulate(
-            gated, 2, "fts", 2, answer_within=0.0, run_dir=folder, callbacks=[Allow()], **ONE
-        )
+            gated, 2, "fts", 2, answer_within=0.0, run_dir=folder, callbacks=[Allow()],
+            progress=said, **ONE,
+        )  # fmt: skip
+        assert "waiting for the evaluations of 2 agents; Ctrl-C ends them" in said.getvalue()
         assert result.complete
         assert result.failures == 0
         assert result.evaluations == [1, 1, 1]

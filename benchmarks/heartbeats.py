@@ -1,0 +1,68 @@
+"""What becomes of a message whose evaluation takes 100 seconds, by how it spends them.
+
+    python benchmarks/heartbeats.py
+
+A deployment on loopback, one agent, `timeout` 150 s. `sleeps` lets Python's other threads run;
+`holds` does not, as a long call into C code may not. Prints how the round ended, and what the
+agent's journal holds when the evaluation is over. About five minutes.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from tests.flower.processes import REPOSITORY, flower, free_ports
+
+TASKS = """
+import ctypes, time
+from flwr_fbo.core.space import Float
+from flwr_fbo.tasks import task
+
+@task(space={"x": Float(0.0, 1.0)})
+def holds(params):
+    ctypes.PyDLL(None).sleep(100)
+    return params["x"]
+
+@task(space={"x": Float(0.0, 1.0)})
+def sleeps(params):
+    time.sleep(100)
+    return params["x"]
+"""
+
+
+def main() -> None:
+    folder = Path(tempfile.mkdtemp())
+    (folder / "long_tasks.py").write_text(TASKS)
+    link, port = free_ports(2)
+    with flower(folder) as running:
+        running.start(
+            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
+            "--host", "127.0.0.1", "--port", str(link), port=link,
+        )  # fmt: skip
+        running.connect("dep", link)
+        running.start(
+            "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{link}",
+            "--port", str(port), "--node-config", "partition-id=0 num-partitions=1",
+        )  # fmt: skip
+        for name in ("sleeps", "holds"):
+            settings = (
+                f"task='long_tasks:{name}' strategy='local-ts' agents=1 rounds=0 "
+                f"initial-points=1 timeout=150.0 run-name='{name}'"
+            )
+            started = time.monotonic()
+            running.command("flwr", "run", str(REPOSITORY), "dep", "--run-config", settings)
+            while not running.status("dep").startswith("finished"):
+                time.sleep(2)
+            time.sleep(max(0.0, 115 - (time.monotonic() - started)))
+            run = folder / "fbo" / "runs" / name
+            print(name, (run / "rounds.csv").read_text().splitlines()[-1])
+            print((run / "agents" / "agent-0000.jsonl").read_text(), flush=True)
+
+
+if __name__ == "__main__":
+    main()
