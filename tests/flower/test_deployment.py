@@ -61,7 +61,10 @@ def script(name: str) -> str:
 
 def start_node(running: Flower, link: int, port: int, party: int) -> subprocess.Popen[bytes]:
     address = f"127.0.0.1:{link}"
-    return running.start(script("supernode.sh"), "keys", address, str(party), "2", str(port))
+    limits = "answer-within='never'"
+    return running.start(
+        script("supernode.sh"), "keys", address, str(party), "2", str(port), limits
+    )  # fmt: skip
 
 
 def kill_child(process: subprocess.Popen[bytes]) -> None:

@@ -55,7 +55,7 @@ def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: 
         said = running.run(
             "dep", "--run-config",
             "task='synthetic' strategy='local-ts' agents=2 rounds=1 initial-points=1 points=10 "
-            "refit-every=0 timeout=12.0 run-name='odd'",
+            "refit-every=0 timeout=20.0 run-name='odd'",
         )  # fmt: skip
         assert running.status("dep").startswith("finished:completed"), running.logs()
         assert "another node already speaks for agent 0" in said
