@@ -96,17 +96,34 @@ def run(
 @app.command()
 def resume(
     run_dir: Annotated[Path, typer.Argument(help="Directory of the run.")],
+    rounds: Annotated[
+        int | None, typer.Option(help="Go on to so many; a private run releases no more for it.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="patience, target-score, max-evaluations, max-seconds (`none`: without), "
+            "timeout or data-dir, as key=value; may be repeated.",
+        ),
+    ] = None,
     engine: Annotated[
         EngineName, typer.Option(help="Flower's simulation engine, or this process.")
     ] = EngineName.RAY,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Go on with a run that was interrupted: nothing that was paid for is paid for again."""
+    """Go on with a run that was interrupted: nothing that was paid for is paid for again.
+
+    Example: flwr-fbo resume flwr-fbo-runs/spring --rounds 60 --set patience=none
+    """
     with _user_errors(), _stdout_kept(as_json) as stdout:
         from flwr_fbo.progress import summary
         from flwr_fbo.simulation import resume as resume_run
 
-        result = resume_run(run_dir, engine=engine.value, progress=sys.stderr)
+        given = _assignments(settings or [])
+        changes: dict[str, Any] = {} if rounds is None else {"rounds": rounds}
+        changes |= {k.replace("-", "_"): None if v == "none" else v for k, v in given.items()}
+        result = resume_run(run_dir, engine=engine.value, progress=sys.stderr, **changes)
         print(result.to_json() if as_json else summary(result), file=stdout, flush=True)
         if not result.complete:
             raise typer.Exit(_exit_code(result.stopped_early))
@@ -299,7 +316,8 @@ def _user_errors() -> Iterator[None]:
         typer.echo(f"flwr-fbo: {error}", err=True)
         raise typer.Exit(USAGE) from error
     except KeyboardInterrupt as error:
-        typer.echo(f"flwr-fbo: stopped after {time.monotonic() - started:.0f} s", err=True)
+        how = f"; {error}" if str(error) else ""
+        typer.echo(f"flwr-fbo: stopped after {time.monotonic() - started:.0f} s{how}", err=True)
         raise typer.Exit(INTERRUPTED) from error
     except BrokenPipeError as error:  # whoever was reading has read enough
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.results import Outcome, Result, outcome
-from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.rundir import RoundTable, RunDirectory
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.stopping import Stopper
+from flwr_fbo.strategies.base import RoundReport
 
 
 def conclude(
@@ -37,6 +38,7 @@ def conclude(
     if recommended is not None:
         findings["recommended"] = recommended
     privacy = strategy.privacy() or {}
+    rounds = RoundTable.read(directory.rounds)  # those of earlier processes too
     result = Result(
         task=spec.task.name,
         metric=spec.task.metric,
@@ -53,10 +55,9 @@ def conclude(
         local=privacy.get("local", False),
         notice=strategy.notice() or _notice(stopper, bool(privacy)),
         stopped_early=stopper.reason,
-        failures=found.failed_evaluations
-        + sum(r.missing + r.refused + sum(r.declined.values()) for r in strategy.reports),
+        failures=found.failed_evaluations + _lost(rounds),
         complete=done and scored,
-        seconds=seconds,
+        seconds=seconds + _seconds_before(rounds, strategy.reports),
         run_dir=str(directory.root),
         agents_best=found.agents,
         findings=findings,
@@ -65,6 +66,17 @@ def conclude(
         (directory.root / name).write_text(text)
     directory.write_json("result.json", result.to_dict())
     return result
+
+
+def _lost(rounds: Sequence[Mapping[str, str]]) -> int:
+    """Replies that never came, or were none."""
+    return sum(int(row[name]) for row in rounds for name in ("missing", "refused", "declined"))
+
+
+def _seconds_before(rounds: Sequence[Mapping[str, str]], reports: Sequence[RoundReport]) -> float:
+    """What the rounds took that another process made before a run was resumed."""
+    mine = {str(report.round) for report in reports}
+    return sum(float(row["seconds"]) for row in rounds if row["round"] not in mine)
 
 
 def _achieved(histories: Sequence[Sequence[Evaluation]], rounds: int) -> Outcome:

@@ -7,6 +7,7 @@ file                   what it holds
 ``space.json``         the search space
 ``environment.json``   versions of Python and of the packages that matter
 ``ledger.jsonl``       privacy: one line a release, written before the release is drawn
+``compare.json``       settings of those that it is compared with, where it is
 ``checkpoint.npz``     the server's state after the last closed round
 ``releases/``          what was made public: ``round-0000.npz`` and so on, see :class:`Releases`
 ``rounds.csv``         one line a round: replies, failures, epsilon, seconds
@@ -193,6 +194,15 @@ class RoundTable(Callback):
                 f"{self._path} could not be written: {error.strerror}; the round is stored, and "
                 "the run can be resumed"
             ) from error
+
+    @staticmethod
+    def read(path: Path) -> list[dict[str, str]]:
+        """The rows of a table, one a round; of a round that a crash had repeated, the last."""
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            rows = {row["round"]: row for row in csv.DictReader(file) if None not in row.values()}
+        return list(rows.values())
 
     def _append(self, row: list[Any]) -> None:
         with self._path.open("a+", newline="") as file:

@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr_fbo import wire
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, Request, Server
-from flwr_fbo.core.settings import Settings, kebab
+from flwr_fbo.core.settings import Settings, SettingsError, kebab
 from flwr_fbo.core.space import Array, Space
 from flwr_fbo.strategies.courier import exchange
 from flwr_fbo.strategies.registration import Registration
@@ -189,6 +189,13 @@ class FBOStrategy(Strategy):
     def evaluations_per_agent(self) -> int | None:
         """How many evaluations every agent makes in a whole run; None where that varies."""
         return None
+
+    def lengthened(self, planned: int) -> dict[str, Any]:
+        """Settings to hold on to when a run gets more rounds than were planned."""
+        raise SettingsError(
+            "`rounds` does not say how long this strategy goes on: it spends its `budget`, which "
+            "its confidence widths and its noise are made for"
+        )
 
     # -- life of a run ------------------------------------------------------------------------
 
