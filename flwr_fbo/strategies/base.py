@@ -82,6 +82,9 @@ class Callback:
     def on_start(self, strategy: FBOStrategy) -> None:
         """All agents are registered; the first round is about to begin."""
 
+    def on_reply(self, strategy: FBOStrategy, replied: int, asked: int) -> None:
+        """In the round under way so many of those asked have answered; at first none."""
+
     def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
         """A round is closed, and its state is stored."""
 
@@ -278,7 +281,11 @@ class FBOStrategy(Strategy):
 
     def _run_round(self, grid: Grid) -> RoundReport:
         messages = self._messages(grid)
-        numbered = exchange(grid, messages, self.run_plan.timeout, self.run_plan.quorum)
+        plan, asked = self.run_plan, len(messages)
+        self._notify("on_reply", 0, asked)
+        numbered = exchange(
+            grid, messages, plan.timeout, plan.quorum, lambda n: self._notify("on_reply", n, asked)
+        )
         number = self.server.round
         counts: Counter[str] = Counter()
         replies = self._read(numbered, counts)
@@ -287,9 +294,9 @@ class FBOStrategy(Strategy):
         return RoundReport(
             round=number,
             rounds=self.server.rounds,
-            asked=len(messages),
+            asked=asked,
             replied=answered,
-            missing=len(messages) - len(numbered),
+            missing=asked - len(numbered),
             declined=Counter(r.declined for r in replies.values() if r.declined),
             refused=counts["refused"],
             seconds=time.monotonic() - self._round.started,
