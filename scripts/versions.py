@@ -76,7 +76,7 @@ def attempt(python: str, dependencies: str, tests: list[str], folder: Path) -> t
 
 
 def version(env: Path, package: str) -> str:
-    shown = run("uv", "pip", "show", "-q", "--python", str(env), package, check=False).stdout
+    shown = run("uv", "pip", "show", "--python", str(env), package, check=False).stdout
     return next((line.split()[1] for line in shown.splitlines() if line.startswith("Version")), "?")
 
 

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from flwr_fbo.cli import app
 
 OWN_TASK = """
 from flwr_fbo.core.space import Float
@@ -146,6 +149,34 @@ def test_mistakes_are_told_in_one_line(
     assert done.returncode == code, done.stderr
     assert fault in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_help_teaches_by_an_example_each() -> None:
+    commands = {command.callback.__name__: command for command in app.registered_commands}  # type: ignore[union-attr]
+    assert set(commands) == {
+        "run", "resume", "report", "new", "privacy", "audit", "tasks", "data", "strategies"
+    }  # fmt: skip
+    for name, command in commands.items():
+        assert f"Example: flwr-fbo {name}" in (command.callback.__doc__ or ""), name
+        shown = CliRunner().invoke(app, [name, "-h"])
+        assert shown.exit_code == 0
+        assert "Example: flwr-fbo" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (("ruin",), "run"),
+        (("run", "digits", "--ronds", "3"), "--rounds"),
+        (("tasks", "--jsn"), "--json"),
+        (("strategies", "dp-ftsde"), "`dp-fts-de`"),
+        (("data", "landmin"), "`landmine`"),
+    ],
+)
+def test_what_is_unknown_suggests_the_nearest(arguments: tuple[str, ...], nearest: str) -> None:
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 2
+    assert nearest in told.stderr
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:
