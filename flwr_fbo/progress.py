@@ -193,7 +193,7 @@ def compared_text(result: Result, other: Result) -> str:
 def privacy_text(result: Result) -> str:
     """What the run guarantees, in one line."""
     if result.epsilon is None or result.delta is None:
-        return result.notice or "none: vectors were shared as they are, or not at all"
+        return result.notice or "none: what agents share, they share as it is"
     text = f"epsilon {result.epsilon:.3f} at delta {result.delta:.2e}, per agent, whole run"
     text += ", against the server too" if result.local else ""
     return f"{result.notice} (otherwise {text})" if result.notice else text
