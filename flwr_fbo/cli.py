@@ -202,4 +202,6 @@ for command in (privacy, audit, tasks, data, strategies):
 def main() -> None:
     """Entry point of the ``flwr-fbo`` command."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
+    if "" not in sys.path:  # a task of one's own lies where one is, as for `python -m`
+        sys.path.insert(0, "")
     app()

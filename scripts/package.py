@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -90,7 +91,12 @@ def try_wheel(wheel: Path, there: Path) -> None:
     require(0 < result["epsilon"] <= 5, f"the quickstart spent epsilon {result['epsilon']}")
     report = run(command, "report", result["run_dir"], cwd=elsewhere).strip()
     require("<svg" in (elsewhere / report).read_text(), "the report has no plots")
-    run(command, "new", "mine", cwd=elsewhere)
+    run(command, "new", "app", cwd=elsewhere)
+    (own,) = re.findall(
+        r"```python\n(# mine.py.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
+    )
+    (elsewhere / "mine.py").write_text(own)
+    run(command, "run", "mine:tuned", "--agents", "2", "--rounds", "1", *quick, cwd=elsewhere)
     run(command, "tasks", cwd=elsewhere)
 
 

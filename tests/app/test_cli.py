@@ -30,7 +30,8 @@ not_a_task = 3
 
 
 def flwr_fbo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from flwr_fbo.cli import main; main()", *arguments]
+    # -P: like the installed command, Python does not look for modules where one is by itself.
+    command = [sys.executable, "-P", "-c", "from flwr_fbo.cli import main; main()", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
