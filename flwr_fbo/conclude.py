@@ -35,7 +35,7 @@ def conclude(
         done = not stopper.interrupted
     findings = strategy.findings(histories)
     recommended = strategy.recommend(directory.releases.read())
-    if recommended is not None:
+    if recommended is not None and scored:  # of nothing but failures nothing follows
         findings["recommended"] = recommended
     privacy = strategy.privacy() or {}
     rounds = RoundTable.read(directory.rounds)  # those of earlier processes too

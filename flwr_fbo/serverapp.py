@@ -47,7 +47,8 @@ def describe(report: RoundReport) -> str:
         ("declined", declined), ("missing", report.missing), ("refused", report.refused)
     ):  # fmt: skip
         if count:
-            parts.append(f"{name} {count}")
+            why = f" ({', '.join(sorted(report.declined))})" if name == "declined" else ""
+            parts.append(f"{name} {count}{why}")
     if report.privacy is not None:
         budget = report.privacy["budget"]
         of = "" if budget is None else f" of {budget:g}"

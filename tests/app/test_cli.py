@@ -29,6 +29,16 @@ not_a_task = 3
 """
 
 
+#: Modules that cannot be imported, each for its own reason.
+FAULTY = {
+    "syntax": "def t(params) return 1",
+    "space": "from flwr_fbo import Float, task\n\n@task(space={'x': Float(1.0, 0.0)})\n"
+    "def t(params):\n    return 1.0\n",
+    "names": "from flwr_fbo import Float, task\n\n@task(space={'x': Float(0.0, 1.0)})\n"
+    "def t(params, dta):\n    return 1.0\n",
+}
+
+
 def flwr_fbo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     # -P: like the installed command, Python does not look for modules where one is by itself.
     command = [sys.executable, "-P", "-c", "from flwr_fbo.cli import main; main()", *arguments]
@@ -137,6 +147,10 @@ def test_for_people_prints_progress_and_a_summary(tmp_path: Path) -> None:
         (("synthetic", "--agents", "2", "--strategy", "ftz"), 2, "did you mean `fts`"),
         (("synthetic", "--agents", "2", "--compare", "ranodm"), 2, "did you mean `random`"),
         (("mine:nothing", "--agents", "2"), 2, "cannot be imported"),
+        (("mine:hil", "--agents", "2"), 2, "did you mean `hill`?"),
+        (("syntax:t", "--agents", "2"), 2, "(syntax.py, line 1)"),
+        (("space:t", "--agents", "2"), 2, "space.py, line 3)"),
+        (("names:t", "--agents", "2"), 2, "t(params, dta) asks for `dta`"),
         (("mine:not_a_task", "--agents", "2"), 2, "must be a Task"),
         (("mine:words", "--agents", "2", "--rounds", "1"), 1, ""),
     ],
@@ -145,6 +159,8 @@ def test_mistakes_are_told_in_one_line(
     tmp_path: Path, arguments: tuple[str, ...], code: int, fault: str
 ) -> None:
     (tmp_path / "mine.py").write_text(OWN_TASK)
+    for name, text in FAULTY.items():
+        (tmp_path / f"{name}.py").write_text(text)
     small = ("--set", "points=100") if arguments[0] == "synthetic" else ()
     done = flwr_fbo("run", *arguments, *small, "--engine", "inline", cwd=tmp_path)
     assert done.returncode == code, done.stderr
