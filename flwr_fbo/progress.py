@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from flwr_fbo.results import Result, read_evaluations
+from flwr_fbo.results import Result, params_text, read_evaluations
 from flwr_fbo.serverapp import describe
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
 
@@ -165,14 +165,6 @@ def _first_failure(result: Result) -> list[tuple[str, str]]:
             if e.failed:
                 return [(f"first of agent {agent}", f"{e.failure}   ({params_text(e.params)})")]
     return []
-
-
-def params_text(params: Mapping[str, Any]) -> str:
-    """Parameter values in one line."""
-    return ", ".join(
-        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in params.items()
-    )
 
 
 def compared_text(result: Result, other: Result) -> str:

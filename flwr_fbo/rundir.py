@@ -95,6 +95,8 @@ class RunDirectory:
 
     def read_json(self, name: str) -> Any:
         """What a JSON file of the run holds."""
+        if not (self.root / "config.json").exists():
+            raise RunDirectoryError(f"{self.root} is not the directory of a run: no config.json")
         try:
             return json.loads((self.root / name).read_text())
         except (OSError, ValueError, RecursionError) as error:

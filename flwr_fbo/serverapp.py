@@ -16,6 +16,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr_fbo.conclude import conclude
 from flwr_fbo.continuing import continued
 from flwr_fbo.core.settings import kebab
+from flwr_fbo.results import params_text
 from flwr_fbo.rundir import RoundTable, RunDirectory
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.stopping import Stopper
@@ -173,7 +174,7 @@ def _serve_run(
     if known:  # the run of this name goes on
         spec = _continued(directory, given)
     stopper, started = Stopper(spec.run), time.monotonic()
-    logger.info("run directory: %s", directory.root)
+    logger.info("%s: %s", "the run goes on in" if known else "run directory", directory.root)
     if not known:
         agents = spec.run.agents or _count_nodes(grid, spec.run.timeout)
         spec = dataclasses.replace(spec, run=dataclasses.replace(spec.run, agents=agents))
@@ -183,7 +184,9 @@ def _serve_run(
     result = conclude(spec, directory, agents, [], seconds, stopper)
     recommended = result.findings.get("recommended")
     if recommended:
-        logger.info("recommended to all: %s", recommended["params"])
+        doubt = "" if recommended.get("clear", True) else " (no clearer than noise)"
+        logger.info("recommended to all: %s%s", params_text(recommended["params"]), doubt)
+    logger.info("each agent's own best is in its own journal, on its own machine")
 
 
 def _continued(directory: RunDirectory, given: Mapping[str, Any]) -> RunSpec:

@@ -47,7 +47,10 @@ def user_errors() -> Iterator[None]:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         raise typer.Exit(0) from error
     except (RuntimeError, OSError, ArithmeticError) as error:
-        typer.echo(f"flwr-fbo: the run failed: {error}", err=True)
+        from flwr_fbo.rundir import RunDirectoryError
+
+        told = "" if isinstance(error, RunDirectoryError) else "the run failed: "
+        typer.echo(f"flwr-fbo: {told}{error}", err=True)
         raise typer.Exit(FAILED) from error
 
 
