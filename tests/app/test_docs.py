@@ -68,8 +68,10 @@ def test_every_other_block_is_run_elsewhere(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_commands_and_their_options_exist(page: Path) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
-    shown = re.compile(r"(?:`|^|^\.venv/bin/)flwr-fbo ([a-z]+)([^`\n]*)", re.MULTILINE)
-    for name, rest in shown.findall(page.read_text()):
+    text = page.read_text()
+    code = [*re.findall(r"```sh\n(.*?)```", text, re.DOTALL), *re.findall(r"`([^`]+)`", text)]
+    shown = re.compile(r"^(?:\.venv/bin/)?flwr-fbo ([a-z]+)([^\n]*)", re.MULTILINE)
+    for name, rest in (found for block in code for found in shown.findall(block)):
         assert name in commands, name
         known = {option for parameter in commands[name].params for option in parameter.opts}
         assert set(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)) <= known, (name, rest)
