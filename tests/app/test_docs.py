@@ -69,7 +69,8 @@ def test_every_other_block_is_run_elsewhere(page: Path) -> None:
 def test_commands_and_their_options_exist(page: Path) -> None:
     commands = get_command(app).commands  # type: ignore[attr-defined]
     text = page.read_text()
-    code = [*re.findall(r"```sh\n(.*?)```", text, re.DOTALL), *re.findall(r"`([^`]+)`", text)]
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    code = [*re.findall(r"```sh\n(.*?)```", text, re.DOTALL), *re.findall(r"`([^`]+)`", prose)]
     shown = re.compile(r"^(?:\.venv/bin/)?flwr-fbo ([a-z]+)([^\n]*)", re.MULTILINE)
     for name, rest in (found for block in code for found in shown.findall(block)):
         assert name in commands, name
