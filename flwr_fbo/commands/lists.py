@@ -32,10 +32,16 @@ def tasks(
             print(json.dumps(rows))
             return
         for row in rows:
-            here = "data present" if row["present"] else "data missing"
-            made = ", can be generated" if row["generated"] else ""
-            print(f"{row['name']:<12} {row['metric']:<12} {here}{made}")
-            print(f"{'':<12} tunes {', '.join(row['space']['parameters'])}; {row['data']}")
+            print(_task_text(row))
+
+
+def _task_text(row: Mapping[str, Any]) -> str:
+    """A task for people."""
+    here = "data present" if row["present"] else "data missing"
+    made = ", can be generated" if row["generated"] else ""
+    state, source = (here + made, f"; {row['data']}") if row["data"] else ("needs no data", "")
+    tuned = ", ".join(row["space"]["parameters"])
+    return f"{row['name']:<15} {row['metric']:<12} {state}\n{'':<15} tunes {tuned}{source}"
 
 
 def data(
