@@ -144,7 +144,7 @@ class TestInterrupt:
         done = subprocess.run(
             [*command, "resume", "r", "--engine", "inline", "--json",
              "--set", "max-evaluations=1"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=60,
+            cwd=tmp_path, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert len(json.loads(done.stdout)["evaluations"]) == rounds + 1
