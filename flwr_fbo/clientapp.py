@@ -12,7 +12,7 @@ from flwr.clientapp import ClientApp
 
 from flwr_fbo.clients import client_class
 from flwr_fbo.clients.base import Workplace
-from flwr_fbo.serverapp import directory_of, spec_within
+from flwr_fbo.serverapp import directory_of, given_within
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.strategies import FBOStrategy
 from flwr_fbo.tasks import Task
@@ -24,7 +24,8 @@ def client_app(
     """The ClientApp of a run in an app of one's own; give it what :func:`server_app` is given."""
 
     def make(context: Context) -> NumPyClient:
-        return _client(spec_within(context, task, strategy, settings), context)
+        given = given_within(context, task, strategy, settings)
+        return _client(RunSpec.from_mapping(given), context)
 
     return _app(make)
 

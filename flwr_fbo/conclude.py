@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
-from flwr_fbo.core.asynchronous import UNDER_WAY
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.results import Outcome, Result, outcome
-from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.rundir import RoundTable, RunDirectory
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.stopping import Stopper
 from flwr_fbo.strategies.base import RoundReport
@@ -37,9 +36,10 @@ def conclude(
         done = not stopper.interrupted
     findings = strategy.findings(histories)
     recommended = strategy.recommend(directory.releases.read())
-    if recommended is not None:
+    if recommended is not None and scored:  # of nothing but failures nothing follows
         findings["recommended"] = recommended
     privacy = strategy.privacy() or {}
+    rounds = RoundTable.read(directory.rounds)  # those of earlier processes too
     result = Result(
         task=spec.task.name,
         metric=spec.task.metric,
@@ -56,9 +56,9 @@ def conclude(
         local=privacy.get("local", False),
         notice=strategy.notice() or _notice(stopper, bool(privacy)),
         stopped_early=stopper.reason,
-        failures=found.failed_evaluations + sum(map(_failures, strategy.reports)),
+        failures=found.failed_evaluations + _lost(rounds),
         complete=done and scored,
-        seconds=seconds,
+        seconds=seconds + _seconds_before(rounds, strategy.reports),
         run_dir=str(directory.root),
         agents_best=found.agents,
         findings=findings,
@@ -69,14 +69,19 @@ def conclude(
     return result
 
 
+def _lost(rounds: Sequence[Mapping[str, str]]) -> int:
+    """Replies that never came, or were none; an agent that is still at it has not failed."""
+    return sum(int(row[name]) for row in rounds for name in ("missing", "refused", "declined"))
+
+
+def _seconds_before(rounds: Sequence[Mapping[str, str]], reports: Sequence[RoundReport]) -> float:
+    """What the rounds took that another process made before a run was resumed."""
+    mine = {str(report.round) for report in reports}
+    return sum(float(row["seconds"]) for row in rounds if row["round"] not in mine)
+
+
 def _achieved(histories: Sequence[Sequence[Evaluation]], rounds: int) -> Outcome:
     return outcome(histories, rounds) if histories else Outcome([], [], None, 0, [])
-
-
-def _failures(report: RoundReport) -> int:
-    """Replies that there should have been. An agent that is still at it has not failed."""
-    declined = sum(n for word, n in report.declined.items() if word != UNDER_WAY)
-    return report.missing + report.refused + declined
 
 
 def _notice(stopper: Stopper, private: bool) -> str:

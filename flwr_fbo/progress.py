@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 import numpy as np
 
-from flwr_fbo.results import Result, read_evaluations
+from flwr_fbo.results import Result, params_text, read_evaluations
 from flwr_fbo.serverapp import describe
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
 
@@ -37,6 +37,7 @@ class _Progress(Callback):
         return float(np.mean(known)) if known else None
 
     def _seconds_left(self, report: RoundReport) -> float | None:
+        """From the end of a round to that of the last one, if all rounds take as long."""
         if report.rounds is None:
             return None
         closed = report.round + 1 - self._first  # by this process
@@ -59,44 +60,61 @@ class PrintProgress(_Progress):
 
 
 class LiveProgress(_Progress):
-    """A view in a terminal that is drawn anew each round, and vanishes when the run is over."""
+    """A view in a terminal that changes with every reply, and vanishes when the run is over."""
 
     def __init__(self, journals: Path, stream: TextIO) -> None:
         super().__init__(journals, stream)
         from rich.console import Console
         from rich.live import Live
 
-        self.live = Live(console=Console(file=stream), transient=True, refresh_per_second=4)
-        self._lost = 0
+        self._round = 0
+        self._rounds: int | None = None
+        self._replied = self._asked = self._lost = 0
+        self._facts: list[tuple[str, ...]] = []
+        self._ends: float | None = None
+        self.live = Live(
+            console=Console(file=stream),
+            transient=True,
+            refresh_per_second=4,
+            get_renderable=self._view,
+        )
 
-    def on_start(self, strategy: FBOStrategy) -> None:
+    def on_reply(self, strategy: FBOStrategy, replied: int, asked: int) -> None:
         """See :class:`Callback`."""
-        super().on_start(strategy)
-        self.live.update(f"{strategy.run_plan.agents} agents are here; first round", refresh=True)
+        self._round, self._rounds = strategy.server.round, strategy.server.rounds
+        self._replied, self._asked = replied, asked
 
     def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
         """See :class:`Callback`."""
+        self._replied, self._asked = report.replied, report.asked
         self._lost += report.missing + report.refused + sum(report.declined.values())
         best = self._best(strategy.run_plan.agents)
-        self.live.update(self._table(report, best), refresh=True)
-
-    def _table(self, report: RoundReport, best: float | None) -> Any:
-        from rich.progress_bar import ProgressBar
-        from rich.table import Table
-
-        table = Table.grid(padding=(0, 2))
-        last = "" if report.rounds is None else f" of {report.rounds - 1}"
-        bar = ProgressBar(total=report.rounds, completed=report.round + 1, width=40)
-        table.add_row("round", f"{report.round}{last}", bar)
-        table.add_row("mean best", "-" if best is None else f"{best:.4f}")
-        table.add_row("replies", f"{report.replied} of {report.asked}", f"{self._lost} lost so far")
+        self._facts = [("mean best", "-" if best is None else f"{best:.4f}")]
         if report.privacy is not None:
             budget, spent = report.privacy["budget"], report.privacy["epsilon"]
             of = "" if budget is None else f" of {budget:g}"
-            table.add_row("epsilon", f"{spent:.3f}{of}")
+            self._facts.append(("epsilon", f"{spent:.3f}{of}"))
         left = self._seconds_left(report)
-        rest = "" if left is None else f"about {left:.0f} s left"
-        table.add_row("time", f"{time.monotonic() - self._started:.0f} s", rest)
+        self._ends = None if left is None else time.monotonic() + left
+        self.live.refresh()
+
+    def _view(self) -> Any:
+        """Drawn some times a second, whatever happens."""
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+
+        if not self._asked:
+            return "starting; agents are being told what is sought"
+        now, last = time.monotonic(), "" if self._rounds is None else f" of {self._rounds - 1}"
+        part = self._replied / max(self._asked, 1)
+        bar = ProgressBar(total=self._rounds, completed=self._round + part, width=40)
+        left = "" if self._ends is None else f"about {max(0, self._ends - now):.0f} s left"
+        table = Table.grid(padding=(0, 2))
+        table.add_row("round", f"{self._round}{last}", bar)
+        table.add_row("replies", f"{self._replied} of {self._asked}", f"{self._lost} lost so far")
+        for fact in self._facts:
+            table.add_row(*fact)
+        table.add_row("time", f"{now - self._started:.0f} s", left)
         return table
 
 
@@ -128,6 +146,7 @@ def summary(result: Result) -> str:
     rows.append(("privacy", privacy_text(result)))
     if result.failures:
         rows.append(("failures", f"{result.failures}   (see the agents' journals)"))
+        rows += _first_failure(result)
     if result.stopped_early:
         rows.append(("stopped early", result.stopped_early))
     if not result.complete:
@@ -137,12 +156,15 @@ def summary(result: Result) -> str:
     return "\n".join(["", title, *(f"  {label:<28} {text}" for label, text in rows)])
 
 
-def params_text(params: Mapping[str, Any]) -> str:
-    """Parameter values in one line."""
-    return ", ".join(
-        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in params.items()
-    )
+def _first_failure(result: Result) -> list[tuple[str, str]]:
+    """What went wrong first in the user's own code, where the journals are at hand."""
+    for agent, history in enumerate(
+        read_evaluations(Path(result.run_dir) / "agents", result.agents)
+    ):
+        for e in history:
+            if e.failed:
+                return [(f"first of agent {agent}", f"{e.failure}   ({params_text(e.params)})")]
+    return []
 
 
 def compared_text(result: Result, other: Result) -> str:
@@ -163,7 +185,7 @@ def compared_text(result: Result, other: Result) -> str:
 def privacy_text(result: Result) -> str:
     """What the run guarantees, in one line."""
     if result.epsilon is None or result.delta is None:
-        return result.notice or "none: vectors were shared as they are, or not at all"
+        return result.notice or "none: what agents share, they share as it is"
     text = f"epsilon {result.epsilon:.3f} at delta {result.delta:.2e}, per agent, whole run"
     text += ", against the server too" if result.local else ""
     return f"{result.notice} (otherwise {text})" if result.notice else text

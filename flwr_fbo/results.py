@@ -188,5 +188,13 @@ def _best_of(agent: int, history: Sequence[Evaluation]) -> dict[str, Any]:
     }
 
 
+def params_text(params: Mapping[str, Any]) -> str:
+    """Parameter values in one line."""
+    return ", ".join(
+        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
+        for name, value in params.items()
+    )
+
+
 def _tidy(value: float) -> float:
     return int(value) if float(value).is_integer() else float(value)

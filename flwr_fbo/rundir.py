@@ -7,6 +7,7 @@ file                   what it holds
 ``space.json``         the search space
 ``environment.json``   versions of Python and of the packages that matter
 ``ledger.jsonl``       privacy: one line a release, written before the release is drawn
+``compare.json``       settings of those that it is compared with, where it is
 ``checkpoint.npz``     the server's state after the last closed round
 ``releases/``          what was made public: ``round-0000.npz`` and so on, see :class:`Releases`
 ``rounds.csv``         one line a round: replies, failures, epsilon, seconds
@@ -32,6 +33,7 @@ from typing import Any, BinaryIO, Literal
 
 import numpy as np
 
+from flwr_fbo.core.asynchronous import UNDER_WAY
 from flwr_fbo.core.space import Space
 from flwr_fbo.strategies.base import Callback, FBOStrategy, Release, RoundReport
 
@@ -94,6 +96,8 @@ class RunDirectory:
 
     def read_json(self, name: str) -> Any:
         """What a JSON file of the run holds."""
+        if not (self.root / "config.json").exists():
+            raise RunDirectoryError(f"{self.root} is not the directory of a run: no config.json")
         try:
             return json.loads((self.root / name).read_text())
         except (OSError, ValueError, RecursionError) as error:
@@ -175,7 +179,10 @@ def _round_of(path: Path) -> int:
 class RoundTable(Callback):
     """Appends one line a round to ``rounds.csv``."""
 
-    COLUMNS = ("round", "asked", "replied", "declined", "missing", "refused", "epsilon", "seconds")
+    COLUMNS = (
+        "round", "asked", "replied", "under-way", "declined", "missing", "refused", "epsilon",
+        "seconds",
+    )  # fmt: skip
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -183,8 +190,9 @@ class RoundTable(Callback):
     def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
         """See :class:`Callback`."""
         epsilon = "" if report.privacy is None else f"{report.privacy['epsilon']:.6g}"
-        declined = sum(report.declined.values())
-        counts = (report.asked, report.replied, declined, report.missing, report.refused)
+        busy = report.declined.get(UNDER_WAY, 0)  # still at it: not a failure
+        declined = sum(report.declined.values()) - busy
+        counts = (report.asked, report.replied, busy, declined, report.missing, report.refused)
         row = [report.round, *counts, epsilon, f"{report.seconds:.3f}"]
         try:
             self._append(row)
@@ -193,6 +201,15 @@ class RoundTable(Callback):
                 f"{self._path} could not be written: {error.strerror}; the round is stored, and "
                 "the run can be resumed"
             ) from error
+
+    @staticmethod
+    def read(path: Path) -> list[dict[str, str]]:
+        """The rows of a table, one a round; of a round that a crash had repeated, the last."""
+        if not path.exists():
+            return []
+        with path.open(newline="") as file:
+            rows = {row["round"]: row for row in csv.DictReader(file) if None not in row.values()}
+        return list(rows.values())
 
     def _append(self, row: list[Any]) -> None:
         with self._path.open("a+", newline="") as file:

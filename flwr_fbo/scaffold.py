@@ -16,6 +16,7 @@ build-backend = "hatchling.build"
 name = "{name}"
 version = "0.1.0"
 description = "Hyperparameters tuned together, with flwr-fbo"
+license = "Apache-2.0"
 # `flwr run` installs what stands here into a fresh environment. flwr-fbo and what it needs are
 # taken from the environment that runs Flower; add what your task imports besides.
 dependencies = []

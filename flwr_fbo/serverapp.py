@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 import os
 import time
@@ -13,7 +14,9 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_fbo.conclude import conclude
+from flwr_fbo.continuing import continued
 from flwr_fbo.core.settings import kebab
+from flwr_fbo.results import params_text
 from flwr_fbo.rundir import RoundTable, RunDirectory
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.stopping import Stopper
@@ -45,7 +48,8 @@ def describe(report: RoundReport) -> str:
         ("declined", declined), ("missing", report.missing), ("refused", report.refused)
     ):  # fmt: skip
         if count:
-            parts.append(f"{name} {count}")
+            why = f" ({', '.join(sorted(report.declined))})" if name == "declined" else ""
+            parts.append(f"{name} {count}{why}")
     if report.privacy is not None:
         budget = report.privacy["budget"]
         of = "" if budget is None else f" of {budget:g}"
@@ -64,10 +68,9 @@ def serve(
     stop: Stopper | None = None,
 ) -> FBOStrategy:
     """Run a strategy on a grid, from its first round or from where the directory says it was."""
-    agents = spec.run.agents or _count_nodes(grid, spec.run.timeout)
     plan = RunPlan(
         space=spec.task.space,
-        agents=agents,
+        agents=spec.run.agents or _count_nodes(grid, spec.run.timeout),
         rounds=spec.run.rounds,
         seed=spec.run.seed,
         timeout=spec.run.timeout,
@@ -98,7 +101,7 @@ def server_app(
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        _serve_run(spec_within(context, task, strategy, settings), grid, context, callbacks)
+        _serve_run(given_within(context, task, strategy, settings), grid, context, callbacks)
 
     return app
 
@@ -141,15 +144,17 @@ def _count_nodes(grid: Grid, timeout: float) -> int:
         if count and time.monotonic() - since >= SETTLED:
             return count
         time.sleep(0.1)
+    if count:
+        return count
     raise TimeoutError(f"no node connected in {timeout:g} s")
 
 
-def spec_within(
+def given_within(
     context: Context,
     task: Task | type[Task] | str,
     strategy: FBOStrategy | str,
     settings: Mapping[str, Any],
-) -> RunSpec:
+) -> dict[str, Any]:
     """What the app's code says, and on top of it what its run-config says under ``fbo.``."""
     configured = {
         key.removeprefix(PREFIX): value
@@ -157,23 +162,40 @@ def spec_within(
         if key.startswith(PREFIX) and value != ""
     }
     coded = {"task": task, "strategy": strategy, **{kebab(k): v for k, v in settings.items()}}
-    return RunSpec.from_mapping({**coded, **configured})
+    return {**coded, **configured}
 
 
 def _serve_run(
-    spec: RunSpec, grid: Grid, context: Context, callbacks: Sequence[Callback] = ()
+    given: Mapping[str, Any], grid: Grid, context: Context, callbacks: Sequence[Callback] = ()
 ) -> None:
+    spec = RunSpec.from_mapping(given)
     directory = directory_of(spec, context)
-    if not (directory.root / "config.json").exists():
-        directory.create(spec.to_mapping(), spec.task.space)
-    logger.info("run directory: %s", directory.root)
+    known = (directory.root / "config.json").exists()
+    if known:  # the run of this name goes on
+        spec = _continued(directory, given)
     stopper, started = Stopper(spec.run), time.monotonic()
+    logger.info("%s: %s", "the run goes on in" if known else "run directory", directory.root)
+    if not known:
+        agents = spec.run.agents or _count_nodes(grid, spec.run.timeout)
+        spec = dataclasses.replace(spec, run=dataclasses.replace(spec.run, agents=agents))
+        directory.create(spec.to_mapping(), spec.task.space)
     strategy = serve(spec, grid, directory, [LogProgress(), *callbacks], stopper)
     agents, seconds = strategy.run_plan.agents, time.monotonic() - started
     result = conclude(spec, directory, agents, [], seconds, stopper)
     recommended = result.findings.get("recommended")
     if recommended:
-        logger.info("recommended to all: %s", recommended["params"])
+        doubt = "" if recommended.get("clear", True) else " (no clearer than noise)"
+        logger.info("recommended to all: %s%s", params_text(recommended["params"]), doubt)
+    logger.info("each agent's own best is in its own journal, on its own machine")
+
+
+def _continued(directory: RunDirectory, given: Mapping[str, Any]) -> RunSpec:
+    """What the run-config says, as far as a run that goes on allows for it."""
+    said = {key: value for key, value in given.items() if not isinstance(value, str) or value}
+    if not said.get("agents"):  # as many as there are: that was settled at the start
+        said.pop("agents", None)
+    task = None if isinstance(given.get("task", ""), str) else given["task"]
+    return continued(directory, said, task)
 
 
 app = ServerApp()
@@ -182,4 +204,4 @@ app = ServerApp()
 @app.main()
 def main(grid: Grid, context: Context) -> None:
     """Serve the run that the run-config describes."""
-    _serve_run(RunSpec.from_mapping(dict(context.run_config)), grid, context)
+    _serve_run(dict(context.run_config), grid, context)

@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from flwr_fbo.clients.base import journal_path
 from flwr_fbo.clients.workshop import busy, settle
 from flwr_fbo.conclude import conclude
+from flwr_fbo.continuing import continued, rivals_of, why_over
 from flwr_fbo.core.settings import SettingsError, kebab
 from flwr_fbo.engine import Engine, number_of_agents, run
 from flwr_fbo.progress import summary, watching
@@ -58,16 +59,31 @@ def resume(
     engine: Engine = "inline",
     progress: TextIO | None = None,
     callbacks: Sequence[Callback] = (),
+    **changes: Any,
 ) -> Result:
     """Go on with a run that was interrupted, from its last closed round.
 
     Evaluations that agents have in their journals are not made again, and the ledger goes on.
     ``task`` is needed where the run's task cannot be imported, as one made in a notebook.
+    ``changes`` are settings to go on with: more ``rounds``, another ``patience``,
+    ``target_score``, ``max_evaluations``, ``max_seconds`` (None: without that rule), another
+    ``timeout`` or ``data_dir``. A private run makes no release beyond those it was planned for.
     """
     directory = RunDirectory(run_dir)
-    config = directory.read_json("config.json")
-    spec = RunSpec.from_mapping(config if task is None else {**config, "task": task})
-    return _one(spec, engine, directory, progress, callbacks)
+    changed = {kebab(name): value for name, value in changes.items()}
+    over = why_over(directory, changed)
+    spec = continued(directory, changed, task)
+    rivals = rivals_of(directory, task)
+    if over:
+        _say(progress, over)
+        result = Result.read(run_dir)
+        if set(result.compared) == set(rivals):
+            return result
+    else:
+        if "rounds" in changed and getattr(spec.strategy.settings, "private", False):
+            _say(progress, "no release is added to those planned: further rounds cost no privacy")
+        result = _one(spec, engine, directory, progress, callbacks)
+    return _compared(result, spec, directory, rivals, progress)
 
 
 def simulate_run(
@@ -100,26 +116,49 @@ def _simulate(
     rivals = {name: _rival(spec, given, name) for name in compare}
     root = _new_directory(spec) if folder is None else Path(folder)
     directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)
+    if rivals:
+        directory.write_json("compare.json", {n: _with_agents(r) for n, r in rivals.items()})
     result = _one(spec, engine, directory, progress, callbacks)
+    return _compared(result, spec, directory, rivals, progress)
+
+
+def _compared(
+    result: Result,
+    spec: RunSpec,
+    directory: RunDirectory,
+    rivals: Mapping[str, RunSpec],
+    progress: TextIO | None,
+) -> Result:
+    """The result beside those of the strategies that it is compared with, once it is complete."""
+    rounds = spec.run.rounds  # of what counts rounds, as many as the run really had
+    if isinstance(spec.strategy, ThompsonStrategy):
+        rounds = min(rounds, max(0, len(result.evaluations) - 1))
     others: dict[str, Result] = {}
     for name, rival in rivals.items() if result.complete else ():
-        if progress is not None:
-            print(f"for comparison: {name}", file=progress, flush=True)
-        equal = _as_long_as(spec, rival)
-        its = RunDirectory(root / "compare" / name).create(_with_agents(equal), rival.task.space)
-        others[name] = _one(equal, "inline", its, None)
+        _say(progress, f"for comparison: {name}")
+        other = _rivals_result(rival, rounds, RunDirectory(directory.root / "compare" / name))
+        if other.stopped_early:  # it has no rules of its own: somebody pressed Ctrl-C
+            raise KeyboardInterrupt(f"flwr-fbo resume {directory.root} ends the comparison")
+        others[name] = other
     result = dataclasses.replace(result, compared=others)
     directory.write_json("result.json", result.to_dict())
     return result
 
 
-def _as_long_as(spec: RunSpec, rival: RunSpec) -> RunSpec:
-    """The rival for as many rounds as the run really had, and without its rules for ending."""
-    rounds = min(spec.run.rounds, max(0, spec.strategy.server.round - 1))
-    if not isinstance(spec.strategy, ThompsonStrategy):
-        rounds = spec.run.rounds  # counted otherwise
+def _rivals_result(rival: RunSpec, rounds: int, directory: RunDirectory) -> Result:
+    """The rival for so many rounds and without rules for ending; begun before, it goes on."""
+    if (directory.root / "config.json").exists():
+        longer = continued(directory, {"rounds": rounds}, rival.task)
+        return _one(longer, "inline", directory, None)
     free: dict[str, Any] = dict.fromkeys(STOPPING)
-    return dataclasses.replace(rival, run=dataclasses.replace(rival.run, rounds=rounds, **free))
+    equal = dataclasses.replace(rival, run=dataclasses.replace(rival.run, rounds=rounds, **free))
+    directory.create(_with_agents(equal), rival.task.space)
+    return _one(equal, "inline", directory, None)
+
+
+def _say(stream: TextIO | None, text: str) -> None:
+    if stream is not None:
+        print(text, file=stream, flush=True)
 
 
 def _with_agents(spec: RunSpec) -> dict[str, Any]:

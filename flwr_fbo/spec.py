@@ -77,26 +77,31 @@ class RunSpec:
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> RunSpec:
         """Read all keys; an unknown one is an error that names the nearest."""
-        named = _named({key: value for key, value in given.items() if value != ""})
-        run = RunSettings.from_mapping(_share(named, RunSettings))
+        stated = named({key: value for key, value in given.items() if value != ""})
+        run = RunSettings.from_mapping(_share(stated, RunSettings))
         task = given["task"] if not isinstance(given.get("task", ""), str) else find(run.task)
         strategy_type = strategy_class(run.strategy, task.seeks)
         _check_seeks(given.get("strategy"), strategy_type, task)
         strategy_keys = strategy_type.settings_class.keys()
         task_keys = task.settings_class.keys()
-        unknown_keys(named, {*RunSettings.keys(), *strategy_keys, *task_keys})
+        unknown_keys(stated, {*RunSettings.keys(), *strategy_keys, *task_keys})
         paper = run.preset == "paper"
-        made = _make_task(task, named, paper)
+        made = _make_task(task, stated, paper)
         presets = dict(strategy_type.presets_for(made, run.seed))
         if paper:
             presets |= {**strategy_type.paper_settings, **task.paper_settings}
         presets = {key: value for key, value in presets.items() if key in strategy_keys}
         settings = strategy_type.settings_class
-        strategy = strategy_type(settings.from_mapping(_share(named, settings), presets))
+        strategy = strategy_type(settings.from_mapping(_share(stated, settings), presets))
         if run.answer_within is not None:
             _check_asynchronous(run, strategy)
             check_importable(made)
         return cls(run, made, strategy)
+
+    def keys(self) -> set[str]:
+        """What may be set in this run."""
+        parts = (RunSettings, type(self.strategy.settings), type(self.task.settings))
+        return set().union(*(part.keys() for part in parts))
 
     def to_mapping(self) -> dict[str, Any]:
         """Every setting: from_mapping makes the same run of it, where the task can be imported."""
@@ -107,17 +112,17 @@ class RunSpec:
         }
 
 
-def _named(given: Mapping[str, Any]) -> dict[str, Any]:
+def named(given: Mapping[str, Any]) -> dict[str, Any]:
     """The same in names and values only: objects replaced by what they were made of."""
     task, strategy = given.get("task", ""), given.get("strategy", "")
-    named = dict(given)
+    stated = dict(given)
     if not isinstance(task, str):
         if not (isinstance(task, Task) or (isinstance(task, type) and issubclass(task, Task))):
             raise SettingsError(
                 "`task` must be a name, a Task, a subclass of Task, or a function with @task, "
                 f"but is {task!r}"
             )
-        named["task"] = name_of(task)
+        stated["task"] = name_of(task)
     if not isinstance(strategy, str):
         if not isinstance(strategy, FBOStrategy):
             raise SettingsError(
@@ -126,8 +131,8 @@ def _named(given: Mapping[str, Any]) -> dict[str, Any]:
         twice = [key for key in strategy.given if key in given]
         if twice:
             raise SettingsError(f"`{twice[0]}` is given twice: in the strategy and beside it")
-        named |= {**strategy.given, "strategy": strategy_name(type(strategy))}
-    return named
+        stated |= {**strategy.given, "strategy": strategy_name(type(strategy))}
+    return stated
 
 
 def _check_seeks(strategy: Any, found: type[FBOStrategy], task: Task | type[Task]) -> None:

@@ -1,4 +1,4 @@
-"""Rounds in the tracker that you use already: TensorBoard, Weights & Biases.
+"""Rounds in the tracker that you use already: TensorBoard, Weights & Biases, MLflow.
 
 A tracker is a :class:`flwr_fbo.Callback`; give it to ``simulate(..., callbacks=[...])`` or to
 ``server_app(..., callbacks=[...])``. It logs what the server knows of a round: replies, losses,
@@ -100,6 +100,32 @@ class WandB(Tracker):
     def on_end(self, strategy: FBOStrategy) -> None:
         """See :class:`flwr_fbo.Callback`."""
         self._run.finish()
+
+
+class MLflow(Tracker):
+    """A run of MLflow; needs ``flwr-fbo[mlflow]``.
+
+    Where it is kept is MLflow's own setting, ``MLFLOW_TRACKING_URI``; without it, ``mlflow.db``
+    in this directory. The arguments are those of ``mlflow.start_run``.
+    """
+
+    def __init__(self, journals: Path | str | None = None, **arguments: Any) -> None:
+        super().__init__(journals)
+        self._arguments = arguments
+        self._mlflow = _package("mlflow", "mlflow")
+
+    def on_start(self, strategy: FBOStrategy) -> None:
+        """See :class:`flwr_fbo.Callback`."""
+        self._mlflow.start_run(**self._arguments)
+        self._mlflow.log_params(strategy.settings.to_mapping())
+
+    def log(self, numbers: Mapping[str, float], round: int) -> None:
+        """See :class:`Tracker`."""
+        self._mlflow.log_metrics(dict(numbers), step=round)
+
+    def on_end(self, strategy: FBOStrategy) -> None:
+        """See :class:`flwr_fbo.Callback`."""
+        self._mlflow.end_run()
 
 
 def _package(name: str, extra: str) -> Any:

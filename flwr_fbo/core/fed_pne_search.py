@@ -182,14 +182,19 @@ class NodeElimination:
             raise SettingsError(
                 f"`budget` must be enough for one phase, but with {self.confidence.agents} agents "
                 f"the first phase pulls {nodes} nodes {need // nodes} times each, and the budget "
-                f"(of one search) is {self.budget}; fewer pulls are needed with more agents, a "
-                "larger `smoothness`, or less privacy noise"
+                f"(of one search) is {self.budget}; {self._advice(depth)}"
             )
         if self.releases is not None and nodes > self.releases:
             raise SettingsError(
                 f"`most-means` must be enough for one phase, but the first phase sends {nodes} "
                 f"means and may send {self.releases}"
             )
+
+    def _advice(self, depth: int) -> str:
+        """What makes the first phase cheaper, whose cost first falls and then rises with nu_1."""
+        if depth > 1:  # it grew beyond the root's children: a pull or two of many nodes
+            return "a smaller `smoothness` begins with fewer nodes"
+        return "fewer pulls are needed with more agents, a larger `smoothness`, or less noise"
 
     def state_dict(self) -> dict[str, Any]:
         """All that changes, as JSON values and arrays."""

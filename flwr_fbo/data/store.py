@@ -54,16 +54,27 @@ def require(source: Source, data_dir: str | Path | None = None) -> Path:
     found = find(source, data_dir)
     if found is not None:
         return found
+    if source.remotes and not os.environ.get("FLWR_FBO_OFFLINE"):
+        print(terms(source), file=sys.stderr)
+    return fetch(source, data_dir)
+
+
+def fetch(source: Source, data_dir: str | Path | None = None) -> Path:
+    """Download a data set into the cache directory; see :func:`terms` before."""
     if not source.remotes or os.environ.get("FLWR_FBO_OFFLINE"):
         raise DataError(_instructions(source, data_dir))
     target = cache_directory() / "originals" / source.name
-    print(f"{source.title}\nLicence: {source.licence}\nFrom: {source.homepage}", file=sys.stderr)
     try:
         for remote in source.remotes:
             download(remote, target)
     except OSError as error:
         raise DataError(f"{_instructions(source, data_dir)} (download failed: {error})") from error
     return find(source, target) or target / source.remotes[0].filename
+
+
+def terms(source: Source) -> str:
+    """What a data set is, under which licence, and where it comes from."""
+    return f"{source.title}\nLicence: {source.licence}\nFrom: {source.homepage}"
 
 
 def _instructions(source: Source, data_dir: str | Path | None) -> str:

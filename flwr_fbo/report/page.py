@@ -9,10 +9,11 @@ from typing import Any
 
 from flwr_fbo import __version__
 from flwr_fbo.cite import citation
-from flwr_fbo.progress import compared_text, params_text, privacy_text
+from flwr_fbo.progress import compared_text, privacy_text
 from flwr_fbo.report import plots
 from flwr_fbo.report.runs import Curve, Run, best_so_far
 from flwr_fbo.report.style import STYLE
+from flwr_fbo.results import params_text
 
 #: Rows of a table that is open from the start.
 FEW = 12
@@ -150,16 +151,19 @@ def _by_round(run: Run, prefix: str) -> list[str]:
 
 
 def _failures(run: Run) -> str:
-    counts = Counter(e.failure for e in run.evaluations if e.failed)
-    names = ("declined", "missing", "refused")
-    lost = {name: sum(int(r[name]) for r in run.rounds) for name in names}
+    failed = [e for e in run.evaluations if e.failed]
+    counts, first = Counter(e.failure for e in failed), {e.failure: e for e in failed[::-1]}
+    kinds = ("declined", "missing", "refused")
+    lost = {name: sum(int(r[name]) for r in run.rounds) for name in kinds}
     parts = ["<h3>Failures</h3>"]
     if counts:
-        rows = [(str(n), text) for text, n in counts.most_common(FEW)]
-        parts.append(_table(("evaluations", "failed with"), rows))
+        rows = [
+            (str(n), text, params_text(first[text].params)) for text, n in counts.most_common(FEW)
+        ]
+        parts.append(_table(("evaluations", "failed with", "first at"), rows))
     if any(lost.values()):
-        rows = [(str(n), f"replies {name}") for name, n in lost.items() if n]
-        parts.append(_table(("times", "what"), rows))
+        names = [(str(n), f"replies {name}") for name, n in lost.items() if n]
+        parts.append(_table(("times", "what"), names))
     if not counts and not any(lost.values()):
         parts.append("<p>No evaluation failed, and every reply arrived.</p>")
     return "".join(parts)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ import numpy as np
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.space import Array, Space
 from flwr_fbo.results import Result, read_evaluations
-from flwr_fbo.rundir import RunDirectory, RunDirectoryError
+from flwr_fbo.rundir import RoundTable, RunDirectory, RunDirectoryError
 
 #: Points of a curve; more would not be seen.
 MOST_POINTS = 400
@@ -59,7 +58,7 @@ def read_run(folder: Path | str) -> Run:
         config=config,
         environment=_optional(directory, "environment.json") or {},
         space=_space(directory),
-        rounds=_table(directory.rounds),
+        rounds=RoundTable.read(directory.rounds),
         histories=read_evaluations(directory.agents, int(config.get("agents") or 0)),
         result=_result(directory),
         compared={path.parent.name: read_run(path.parent) for path in compared},
@@ -82,13 +81,6 @@ def _result(directory: RunDirectory) -> Result | None:
         return Result.read(directory.root)
     except (ValueError, TypeError, json.JSONDecodeError) as error:
         raise RunDirectoryError(f"{directory.root / 'result.json'}: {error}") from None
-
-
-def _table(path: Path) -> list[dict[str, str]]:
-    if not path.exists():
-        return []
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
 
 
 @dataclass(frozen=True)

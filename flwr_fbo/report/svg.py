@@ -14,8 +14,10 @@ from flwr_fbo.core.space import Array
 #: Size of a chart in its own units. Narrow, so that text is legible where a phone shrinks it.
 WIDTH, HEIGHT = 480, 300
 LEFT, RIGHT, TOP, BOTTOM = 80, 26, 14, 46
-#: Longest label of a mark, in letters.
-LONGEST = 7
+#: Longest label of a mark, in letters: below the chart, and beside it, where it may have more room.
+LONGEST, LONGEST_BESIDE = 7, 12
+#: Width of a letter of such a label, at most on average.
+LETTER = 9.5
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,11 @@ def number(value: float) -> str:
     return "0" if float(text) == 0 else text.replace("e-0", "e-").replace("e+0", "e")
 
 
-def shortened(text: str) -> str:
-    """A label that fits beside its mark, with the whole of it as a tooltip."""
-    if len(text) <= LONGEST:
+def shortened(text: str, longest: int = LONGEST) -> str:
+    """A label that fits at its mark, with the whole of it as a tooltip."""
+    if len(text) <= longest:
         return escape(text)
-    return f"{escape(text[: LONGEST - 1])}…<title>{escape(text)}</title>"
+    return f"{escape(text[: longest - 1])}…<title>{escape(text)}</title>"
 
 
 @dataclass
@@ -78,10 +80,16 @@ class Chart:
     parts: list[str] = field(default_factory=list)
     legend: list[tuple[str, str]] = field(default_factory=list)
 
+    @property
+    def left(self) -> float:
+        """Where the plot begins: beside the labels of the vertical axis, and its name."""
+        letters = max((len(text) for _, text in self.y.ticks), default=0)
+        return max(float(LEFT), 36 + LETTER * min(letters, LONGEST_BESIDE))
+
     def px(self, values: Array) -> Array:
         """Horizontal positions."""
         share = (np.asarray(values, dtype=np.float64) - self.x.low) / (self.x.high - self.x.low)
-        return np.asarray(LEFT + share * (WIDTH - LEFT - RIGHT))
+        return np.asarray(self.left + share * (WIDTH - self.left - RIGHT))
 
     def py(self, values: Array) -> Array:
         """Vertical positions; y points up."""
@@ -109,9 +117,10 @@ class Chart:
     def level(self, value: float, label: str) -> None:
         """A dashed line across the chart."""
         y = float(self.py(np.array([value]))[0])
+        ends = f'x1="{self.left:g}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
         self.parts.append(
-            f'<line class="level" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
-            f'<text class="small" x="{LEFT + 6}" y="{y - 5:.1f}">{escape(label)}</text>'
+            f'<line class="level" {ends}/>'
+            f'<text class="small" x="{self.left + 6:g}" y="{y - 5:.1f}">{escape(label)}</text>'
         )
 
     def dots(self, x: Array, y: Array, styles: Sequence[str], radius: float = 2.6) -> None:
@@ -161,13 +170,16 @@ class Chart:
         for value, text in self.y.ticks:
             y = float(self.py(np.array([value]))[0])
             right = WIDTH - RIGHT
-            parts.append(f'<line class="grid" x1="{LEFT}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>')
             parts.append(
-                f'<text x="{LEFT - 7}" y="{y + 4.5:.1f}" text-anchor="end">{shortened(text)}</text>'
+                f'<line class="grid" x1="{self.left:g}" x2="{right}" y1="{y:.1f}" y2="{y:.1f}"/>'
             )
-        middle, centre = (LEFT + WIDTH - RIGHT) / 2, (TOP + floor) / 2
+            parts.append(
+                f'<text x="{self.left - 7:g}" y="{y + 4.5:.1f}" text-anchor="end">'
+                f"{shortened(text, LONGEST_BESIDE)}</text>"
+            )
+        middle, centre = (self.left + WIDTH - RIGHT) / 2, (TOP + floor) / 2
         parts.append(
-            f'<text x="{middle}" y="{self.height - 8}" text-anchor="middle">'
+            f'<text x="{middle:g}" y="{self.height - 8}" text-anchor="middle">'
             f"{escape(_fitting(self.x.label, 44))}</text>"
             f'<text transform="translate(15 {centre}) rotate(-90)" text-anchor="middle">'
             f"{escape(_fitting(self.y.label, 26))}</text>"

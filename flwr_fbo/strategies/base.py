@@ -19,7 +19,7 @@ from flwr.serverapp.strategy import Result, Strategy
 from flwr_fbo import wire
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, Request, Server
-from flwr_fbo.core.settings import Settings, kebab
+from flwr_fbo.core.settings import Settings, SettingsError, kebab
 from flwr_fbo.core.space import Array, Space
 from flwr_fbo.strategies.courier import exchange
 from flwr_fbo.strategies.registration import Registration
@@ -81,6 +81,9 @@ class Callback:
 
     def on_start(self, strategy: FBOStrategy) -> None:
         """All agents are registered; the first round is about to begin."""
+
+    def on_reply(self, strategy: FBOStrategy, replied: int, asked: int) -> None:
+        """In the round under way so many of those asked have answered; at first none."""
 
     def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
         """A round is closed, and its state is stored."""
@@ -192,6 +195,13 @@ class FBOStrategy(Strategy):
         """How many evaluations every agent makes in a whole run; None where that varies."""
         return None
 
+    def lengthened(self, planned: int) -> dict[str, Any]:
+        """Settings to hold on to when a run gets more rounds than were planned."""
+        raise SettingsError(
+            "`rounds` does not say how long this strategy goes on: it spends its `budget`, which "
+            "its confidence widths and its noise are made for"
+        )
+
     # -- life of a run ------------------------------------------------------------------------
 
     def plan(self, plan: RunPlan, store: Store | None = None) -> FBOStrategy:
@@ -273,7 +283,11 @@ class FBOStrategy(Strategy):
 
     def _run_round(self, grid: Grid) -> RoundReport:
         messages = self._messages(grid)
-        numbered = exchange(grid, messages, self.run_plan.timeout, self.run_plan.quorum)
+        plan, asked = self.run_plan, len(messages)
+        self._notify("on_reply", 0, asked)
+        numbered = exchange(
+            grid, messages, plan.timeout, plan.quorum, lambda n: self._notify("on_reply", n, asked)
+        )
         number = self.server.round
         counts: Counter[str] = Counter()
         replies = self._read(numbered, counts)
@@ -282,9 +296,9 @@ class FBOStrategy(Strategy):
         return RoundReport(
             round=number,
             rounds=self.server.rounds,
-            asked=len(messages),
+            asked=asked,
             replied=answered,
-            missing=len(messages) - len(numbered),
+            missing=asked - len(numbered),
             declined=Counter(r.declined for r in replies.values() if r.declined),
             refused=counts["refused"],
             seconds=time.monotonic() - self._round.started,

@@ -26,7 +26,7 @@ import math
 import queue
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from flwr.app import Message
 from flwr.serverapp import Grid
@@ -39,13 +39,17 @@ STUCK = 5.0
 
 
 def exchange(
-    grid: Grid, messages: Sequence[Message], timeout: float, share: float = 1.0
+    grid: Grid,
+    messages: Sequence[Message],
+    timeout: float,
+    share: float = 1.0,
+    on_reply: Callable[[int], None] = lambda count: None,
 ) -> dict[int, Message]:
     """The replies that arrive in time, by the number of the message that they answer.
 
     It is over when ``share`` of the messages that could be sent have a reply. Errors that the
     SuperLink reports are replies too: they are told by the message that they answer, since
-    they name a wrong sender.
+    they name a wrong sender. ``on_reply`` is told how many there are, whenever one arrives.
     """
     sent = {
         message_id: number
@@ -57,7 +61,7 @@ def exchange(
     enough = math.ceil(share * len(sent) - 1e-9)
     collector = _Collector(grid, sent)
     try:
-        return collector.collect(max(1, enough), time.monotonic() + timeout)
+        return collector.collect(max(1, enough), time.monotonic() + timeout, on_reply)
     finally:
         collector.stop()
 
@@ -73,7 +77,9 @@ class _Collector:
         self._over = False
         self._worker: _Worker | None = None
 
-    def collect(self, enough: int, deadline: float) -> dict[int, Message]:
+    def collect(
+        self, enough: int, deadline: float, on_reply: Callable[[int], None]
+    ) -> dict[int, Message]:
         """Replies by number, until there are enough or it is too late."""
         replies: dict[int, Message] = {}
         while len(replies) < enough:
@@ -88,6 +94,7 @@ class _Collector:
             number = self._sent.get(reply.metadata.reply_to_message_id)
             if number is not None:
                 replies.setdefault(number, reply)
+                on_reply(len(replies))
         return replies
 
     def stop(self) -> None:

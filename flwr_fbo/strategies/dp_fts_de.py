@@ -62,7 +62,7 @@ class DPFTSDE(ThompsonStrategy):
         header = {
             "strategy": "dp-fts-de",
             "agents": plan.agents,
-            "rounds": plan.rounds,
+            "releases": list(s.release_rounds(plan.rounds)),
             "delta": delta,
             "epsilon": s.epsilon,
             "accountant": s.account,
@@ -73,6 +73,13 @@ class DPFTSDE(ThompsonStrategy):
         make = Ledger.resume if plan.ledger.exists() else Ledger.create
         self._ledger = make(plan.ledger, header)
         return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.account)
+
+    def lengthened(self, planned: int) -> dict[str, Any]:
+        """See :class:`FBOStrategy`: the noise is that of the releases that were planned."""
+        releases = self.settings.release_rounds(planned)
+        if not self.settings.private or not releases:  # without any, nothing was charged
+            return {}
+        return {"releases": ",".join(map(str, releases))}
 
     def close(self) -> None:
         """See :class:`FBOStrategy`."""

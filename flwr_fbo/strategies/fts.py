@@ -39,6 +39,10 @@ class ThompsonStrategy(FBOStrategy):
         """See :class:`FBOStrategy`."""
         return self.settings.initial_points + self.run_plan.rounds
 
+    def lengthened(self, planned: int) -> dict[str, Any]:
+        """See :class:`FBOStrategy`: agents just take more steps."""
+        return {}
+
     def _recommended(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
         """Where a function (P, M) over the shared features is largest."""
         server = self.server

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
+import traceback
+import types
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from flwr_fbo.core.settings import SettingsError, unknown_keys
 from flwr_fbo.tasks.base import FunctionTask, Partition, Task, task
+
+_PACKAGE = Path(__file__).parents[1]
 
 #: Built-in tasks: name -> "module:class". Imported only when asked for.
 BUILT_IN: dict[str, str] = {
@@ -38,14 +44,27 @@ def find(name: str) -> Task | type[Task]:
     module, _, attribute = (name if ":" in name else BUILT_IN[name]).partition(":")
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError) as error:
-        raise SettingsError(f"`task` {name!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever goes wrong in the user's module is the user's to see
+        raise SettingsError(f"`task` {name!r} cannot be imported: {_told(error)}") from error
     if isinstance(found, Task) or (isinstance(found, type) and issubclass(found, Task)):
         return found
     raise SettingsError(
         f"`task` {name!r} must be a Task, a subclass of Task, or a function with @task, "
         f"but is {found!r}"
     )
+
+
+def _told(error: Exception) -> str:
+    """An error in a line, with the place in the user's code where it was raised."""
+    if isinstance(error, AttributeError) and isinstance(error.obj, types.ModuleType):
+        near = difflib.get_close_matches(str(error.name), vars(error.obj), n=1)
+        return str(error) + (f"; did you mean `{near[0]}`?" if near else "")
+    if isinstance(error, (ImportError, SyntaxError)):  # these say where
+        return str(error)
+    place = traceback.extract_tb(error.__traceback__)
+    theirs = [f for f in place if not f.filename.startswith((str(_PACKAGE), "<"))]
+    where = f" ({theirs[-1].filename}, line {theirs[-1].lineno})" if theirs else ""
+    return f"{type(error).__name__}: {error}{where}"
 
 
 def name_of(task: Task | type[Task]) -> str:

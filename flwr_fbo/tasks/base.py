@@ -103,6 +103,20 @@ class Task(ABC):
         return type(self).__name__.removesuffix("Task").lower()
 
 
+#: What a function may ask for by name, beside the parameter values.
+GIVEN = ("data", "partition", "rng")
+
+
+def _required(function: Callable[..., float]) -> list[str]:
+    """The arguments that a function cannot do without."""
+    kinds = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.default is inspect.Parameter.empty and parameter.kind not in kinds
+    ]
+
+
 class FunctionTask(Task):
     """A task made of a function by :func:`task`."""
 
@@ -118,6 +132,17 @@ class FunctionTask(Task):
         self._function, self._space, self._prepare = function, space, prepare
         self.metric, self.score_range = metric, score_range
         self._wants = set(inspect.signature(function).parameters)
+        strange = [name for name in _required(function)[1:] if name not in GIVEN]
+        if strange:
+            raise TypeError(
+                f"beside the parameter values a task is given {', '.join(GIVEN)} if it names them, "
+                f"but {function.__name__}{inspect.signature(function)} asks for `{strange[0]}`"
+            )
+        if prepare is None and "data" in _required(function):
+            raise TypeError(
+                f"{function.__name__}{inspect.signature(function)} asks for `data`, which "
+                "`prepare=` must name a function for"
+            )
         if prepare is not None and "data" not in self._wants:
             raise TypeError(
                 f"a task with `prepare` takes what it returned as `data`, but "

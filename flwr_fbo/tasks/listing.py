@@ -42,3 +42,13 @@ def _data(task: Task) -> dict[str, Any]:
         "present": task.data_present(),
         "generated": task.can_generate,
     }
+
+
+def users_of_data() -> dict[str, list[str]]:
+    """The built-in tasks that need each data set, by the data set's name."""
+    users: dict[str, list[str]] = {"writers": ["emnist with data=writers"]}
+    for name in BUILT_IN:
+        task = load(name)
+        if isinstance(task, DataTask) and task.source is not None:
+            users.setdefault(task.source.name, []).append(name)
+    return users

@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
+
+from flwr_fbo.cli import app
 
 OWN_TASK = """
 from flwr_fbo.core.space import Float
@@ -26,8 +29,19 @@ not_a_task = 3
 """
 
 
+#: Modules that cannot be imported, each for its own reason.
+FAULTY = {
+    "syntax": "def t(params) return 1",
+    "space": "from flwr_fbo import Float, task\n\n@task(space={'x': Float(1.0, 0.0)})\n"
+    "def t(params):\n    return 1.0\n",
+    "names": "from flwr_fbo import Float, task\n\n@task(space={'x': Float(0.0, 1.0)})\n"
+    "def t(params, dta):\n    return 1.0\n",
+}
+
+
 def flwr_fbo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-c", "from flwr_fbo.cli import main; main()", *arguments]
+    # -P: like the installed command, Python does not look for modules where one is by itself.
+    command = [sys.executable, "-P", "-c", "from flwr_fbo.cli import main; main()", *arguments]
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
 
 
@@ -133,6 +147,10 @@ def test_for_people_prints_progress_and_a_summary(tmp_path: Path) -> None:
         (("synthetic", "--agents", "2", "--strategy", "ftz"), 2, "did you mean `fts`"),
         (("synthetic", "--agents", "2", "--compare", "ranodm"), 2, "did you mean `random`"),
         (("mine:nothing", "--agents", "2"), 2, "cannot be imported"),
+        (("mine:hil", "--agents", "2"), 2, "did you mean `hill`?"),
+        (("syntax:t", "--agents", "2"), 2, "(syntax.py, line 1)"),
+        (("space:t", "--agents", "2"), 2, "space.py, line 3)"),
+        (("names:t", "--agents", "2"), 2, "t(params, dta) asks for `dta`"),
         (("mine:not_a_task", "--agents", "2"), 2, "must be a Task"),
         (("mine:words", "--agents", "2", "--rounds", "1"), 1, ""),
     ],
@@ -141,11 +159,41 @@ def test_mistakes_are_told_in_one_line(
     tmp_path: Path, arguments: tuple[str, ...], code: int, fault: str
 ) -> None:
     (tmp_path / "mine.py").write_text(OWN_TASK)
+    for name, text in FAULTY.items():
+        (tmp_path / f"{name}.py").write_text(text)
     small = ("--set", "points=100") if arguments[0] == "synthetic" else ()
     done = flwr_fbo("run", *arguments, *small, "--engine", "inline", cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert fault in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_help_teaches_by_an_example_each() -> None:
+    commands = {command.callback.__name__: command for command in app.registered_commands}  # type: ignore[union-attr]
+    assert set(commands) == {
+        "run", "resume", "report", "new", "privacy", "audit", "tasks", "data", "strategies"
+    }  # fmt: skip
+    for name, command in commands.items():
+        assert f"Example: flwr-fbo {name}" in (command.callback.__doc__ or ""), name
+        shown = CliRunner().invoke(app, [name, "-h"])
+        assert shown.exit_code == 0
+        assert "Example: flwr-fbo" in shown.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "nearest"),
+    [
+        (("ruin",), "run"),
+        (("run", "digits", "--ronds", "3"), "--rounds"),
+        (("tasks", "--jsn"), "--json"),
+        (("strategies", "dp-ftsde"), "`dp-fts-de`"),
+        (("data", "landmin"), "`landmine`"),
+    ],
+)
+def test_what_is_unknown_suggests_the_nearest(arguments: tuple[str, ...], nearest: str) -> None:
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 2
+    assert nearest in told.stderr
 
 
 def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from typer.main import get_command
 
 import flwr_fbo
 from flwr_fbo.cite import PAPERS, citation
+from flwr_fbo.cli import app
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -42,6 +44,38 @@ def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block)
         exec(compile(block, str(page.relative_to(ROOT)), "exec"), namespace)
+
+
+#: Blocks that are not Python: who runs them, or something that holds for all of them.
+ELSEWHERE = {
+    ("README.md", "sh"): (".ci/run", "command_after"),
+    ("CONTRIBUTING.md", "sh"): (".ci/run", ".venv/bin/mypy"),
+    ("docs/existing-apps.md", "diff"): ("tests/app/test_existing_apps.py", "git"),
+    ("docs/deployment.md", "sh"): ("tests/flower/test_deployment.py", "supernode.sh"),
+    ("docs/deployment.md", "toml"): ("tests/flower/processes.py", "[superlink."),
+}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_other_block_is_run_elsewhere(page: Path) -> None:
+    name = page.relative_to(ROOT).as_posix()
+    languages = re.findall(r"^```(\S+)$", page.read_text(), re.MULTILINE)
+    for language in set(languages) - {"python"}:
+        where, what = ELSEWHERE[name, language]
+        assert what in (ROOT / where).read_text(), where
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_commands_and_their_options_exist(page: Path) -> None:
+    commands = get_command(app).commands  # type: ignore[attr-defined]
+    text = page.read_text()
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    code = [*re.findall(r"```sh\n(.*?)```", text, re.DOTALL), *re.findall(r"`([^`]+)`", prose)]
+    shown = re.compile(r"^(?:\.venv/bin/)?flwr-fbo ([a-z]+)([^\n]*)", re.MULTILINE)
+    for name, rest in (found for block in code for found in shown.findall(block)):
+        assert name in commands, name
+        known = {option for parameter in commands[name].params for option in parameter.opts}
+        assert set(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)) <= known, (name, rest)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

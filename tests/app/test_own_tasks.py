@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import re
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_fbo import Float, Partition, Result, simulate, task
+from flwr_fbo import Float, Int, Partition, Result, Space, Task, simulate, task
+from flwr_fbo.progress import summary
 from tests.app.test_docs import ROOT
 
 
@@ -53,3 +56,92 @@ def test_errors_are_kept_for_the_owner_with_their_parameters(tmp_path: Path) -> 
     assert found.complete
     for path in (tmp_path / "r").glob("*.*"):  # what the server wrote
         assert b"secret" not in path.read_bytes(), path
+
+
+def test_an_agent_whose_data_are_missing_is_named_by_its_error(tmp_path: Path) -> None:
+    def load(partition: Partition) -> Any:
+        if partition.index == 1:
+            raise FileNotFoundError("/secret/data.csv")
+        return partition.index
+
+    @task(space={"x": Float(0.0, 1.0)}, prepare=load)
+    def fine(params: Any, data: int) -> float:
+        return float(params["x"])
+
+    stream = io.StringIO()
+    found = simulate(fine, agents=3, rounds=1, run_dir=tmp_path / "r", progress=stream)
+    assert "declined 1 (FileNotFoundError)" in stream.getvalue()
+    assert "secret" not in stream.getvalue()
+    assert not found.complete
+    assert [a["evaluations"] for a in found.agents_best] == [6, 0, 6]
+
+
+def test_of_failures_only_nothing_is_recommended(tmp_path: Path) -> None:
+    @task(space={"x": Float(0.0, 1.0)})
+    def broken(params: Any) -> float:
+        return float("nan")
+
+    found = simulate(broken, agents=2, rounds=2, epsilon=4.0, run_dir=tmp_path / "r")
+    assert not found.complete
+    assert "recommended" not in found.to_dict()
+    told = summary(found)
+    assert "the score must be finite, but got nan   (x = " in told
+    assert "recommended" not in told
+
+
+class Fragile(Task):
+    """A class whose evaluations fail for some values."""
+
+    @property
+    def space(self) -> Space:
+        return Space({"x": Float(0.0, 1.0)})
+
+    def evaluate(self, params: Any, *, rng: np.random.Generator) -> float:
+        if params["x"] > 0.5:
+            raise ZeroDivisionError("of the class")
+        return float(params["x"])
+
+
+def _forest() -> Task:
+    from sklearn.datasets import load_iris
+    from sklearn.svm import SVC
+
+    x, y = load_iris(return_X_y=True)
+
+    @task(space={"C": Float(-1.0, 1.0)}, metric="accuracy")
+    def svm(params: Any) -> float:
+        return float(SVC(C=params["C"]).fit(x, y).score(x, y))
+
+    return svm
+
+
+def _network() -> Task:
+    @task(space={"size": Int(1, 9)})
+    def network(params: Any) -> float:
+        import torch
+
+        layer = torch.nn.Linear(5, params["size"])
+        return float(layer(torch.ones(2, 5)) @ torch.ones(5, 1).mean())
+
+    return network
+
+
+@pytest.mark.parametrize(
+    ("make", "fault"),
+    [
+        (Fragile, "ZeroDivisionError: of the class"),
+        (_forest, "InvalidParameterError: The 'C' parameter of SVC must be"),
+        pytest.param(
+            _network, "RuntimeError: ",
+            marks=pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed"),
+        ),
+    ],
+)  # fmt: skip
+def test_errors_of_any_code_are_kept_and_the_run_goes_on(
+    tmp_path: Path, make: Callable[[], Task], fault: str
+) -> None:
+    found = simulate(make(), agents=3, rounds=3, initial_points=4, run_dir=tmp_path / "r")
+    failed = [row for row in found.to_records() if row["failure"]]
+    assert failed
+    assert all(row["failure"].startswith(fault) for row in failed)
+    assert len(found.to_records()) == 3 * (4 + 3)

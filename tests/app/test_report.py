@@ -209,6 +209,8 @@ def in_browser(page: Path, *options: str) -> tuple[dict[str, Any], str]:
     assert CHROMIUM is not None
     command = [
         CHROMIUM, "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+        "--disable-quic", "--no-first-run", "--disable-background-networking",
+        "--disable-component-update", "--disable-sync",
         f"--user-data-dir={page.parent / 'profile'}", "--enable-logging=stderr", *options,
         "--dump-dom", page.as_uri(),
     ]  # fmt: skip

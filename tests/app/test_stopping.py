@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
-from flwr_fbo import Float, LocalTS, resume, simulate, task
+from flwr_fbo import Callback, Float, LocalTS, resume, simulate, task
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.progress import LiveProgress, PrintProgress, watching
 from flwr_fbo.spec import RunSettings
@@ -90,7 +91,7 @@ class TestRules:
 
 SLOW_TASK = """
 import time
-from flwr_fbo import Float, task
+from flwr_fbo import Callback, Float, task
 
 @task(space={"x": Float(0.0, 1.0)})
 def slow(params):
@@ -139,16 +140,16 @@ class TestInterrupt:
         assert 3 <= rounds < 40
         # Every evaluation of every closed round was made, and none of the next.
         assert len((tmp_path / "calls").read_text()) == 2 * (rounds + 1)
-        config = json.loads((tmp_path / "r" / "config.json").read_text())
-        (tmp_path / "r" / "config.json").write_text(json.dumps({**config, "max-evaluations": 1}))
         command = [sys.executable, "-c", "from flwr_fbo.cli import main; main()"]
         done = subprocess.run(
-            [*command, "resume", "r", "--engine", "inline", "--json"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=60,
+            [*command, "resume", "r", "--engine", "inline", "--json",
+             "--set", "max-evaluations=1"],
+            cwd=tmp_path, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         assert len(json.loads(done.stdout)["evaluations"]) == rounds + 1
-        assert len((tmp_path / "calls").read_text()) == 2 * (rounds + 2)
+        # As many again by random search, with which it is compared now that it is complete.
+        assert len((tmp_path / "calls").read_text()) == 2 * 2 * (rounds + 2)
 
     def test_twice_stops_at_once(self, tmp_path: Path) -> None:
         running = start(tmp_path)
@@ -198,11 +199,36 @@ class TestViews:
         for part in ("3 of 3", "mean best", "2 of 2", "0 lost so far", "of 5", "s left", "━"):
             assert part in shown
 
+    def test_a_terminal_shows_replies_as_they_arrive(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("TERM", "xterm-256color")
+        seen: list[str] = []
+
+        def drawn(view: LiveProgress) -> str:
+            console = Console(file=io.StringIO(), width=100)
+            console.print(view._view())
+            return str(console.file.getvalue())  # type: ignore[attr-defined]
+
+        class Watch(Callback):
+            def on_reply(self, strategy: Any, replied: int, asked: int) -> None:
+                seen.append(drawn(view))
+
+        with watching(tmp_path / "r" / "agents", Terminal()) as views:
+            (view,) = views
+            assert isinstance(view, LiveProgress)
+            assert "starting" in drawn(view)
+            simulate(hill, agents=3, rounds=1, run_dir=tmp_path / "r", callbacks=[view, Watch()])
+        assert all(f"{n} of 3" in text for text, n in zip(seen, [0, 1, 2, 3] * 2, strict=True))
+        assert "mean best" not in seen[3]
+        assert "mean best" in seen[4]
+        assert "1 of 1" in seen[4]
+
     def test_a_resumed_run_counts_its_own_time(self, tmp_path: Path) -> None:
         stopped = simulate(hill, run_dir=tmp_path / "r", max_evaluations=10, **ALONE)
         assert stopped.evaluations == [2, 3, 4, 5]
         stream = io.StringIO()
-        found = resume(tmp_path / "r", hill, progress=stream)
+        found = resume(tmp_path / "r", hill, progress=stream, max_evaluations=12)
         assert "round 4/30" in stream.getvalue()
         assert "round 3/30" not in stream.getvalue()
-        assert found.evaluations == [2, 3, 4, 5, 6]  # the rule holds still
+        assert found.evaluations == [2, 3, 4, 5, 6]

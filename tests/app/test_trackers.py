@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import types
 from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 from flwr_fbo import Float, simulate, task
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.trackers import TensorBoard, Tracker, WandB
+from flwr_fbo.trackers import MLflow, TensorBoard, Tracker, WandB
 
 SMALL: dict[str, Any] = {"agents": 3, "rounds": 2, "initial_points": 2, "epsilon": 5.0}
 
@@ -41,11 +42,13 @@ def test_scores_are_logged_only_from_named_journals(tmp_path: Path) -> None:
     assert seeing.rows[2]["best/quarter"] <= seeing.rows[2]["best/median"]
 
 
-@pytest.mark.parametrize(("make", "extra"), [(TensorBoard, "tensorboard"), (WandB, "wandb")])
+@pytest.mark.parametrize(
+    ("make", "extra"), [(TensorBoard, "tensorboard"), (WandB, "wandb"), (MLflow, "mlflow")]
+)
 def test_without_its_package_the_extra_is_named(
     make: Any, extra: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name in ("tensorboardX", "wandb"):
+    for name in ("tensorboardX", "wandb", "mlflow"):
         monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(SettingsError, match=rf"install flwr-fbo\[{extra}\]"):
         make(tmp_path)
@@ -81,3 +84,42 @@ def test_wandb_keeps_a_run_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     stored = kept.read_bytes()
     assert b"best/median" in stored
     assert b"epsilon" in stored
+
+
+def test_mlflow_is_told_of_every_round(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By a stand-in with the four functions that are called, by their own names."""
+    told: list[tuple[str, Any]] = []
+    stand_in = types.ModuleType("mlflow")
+    for name in ("start_run", "log_params", "log_metrics", "end_run"):
+
+        def note(*given: Any, name: str = name, **named: Any) -> None:
+            told.append((name, given or named))
+            if name == "log_metrics":
+                assert named.keys() == {"step"}
+
+        setattr(stand_in, name, note)
+    monkeypatch.setitem(sys.modules, "mlflow", stand_in)
+    tracker = MLflow(tmp_path / "r" / "agents", run_name="it")
+    found = simulate(hill, run_dir=tmp_path / "r", callbacks=[tracker], **SMALL)
+    assert [name for name, _ in told] == [
+        "start_run",
+        "log_params",
+        *["log_metrics"] * 3,
+        "end_run",
+    ]
+    assert told[0][1] == {"run_name": "it"}
+    assert told[4][1][0]["best"] == pytest.approx(found.best[-1])
+
+
+@pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_mlflow_keeps_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path}/m.db")
+    tracker = MLflow(tmp_path / "r" / "agents")
+    found = simulate(hill, run_dir=tmp_path / "r", callbacks=[tracker], **SMALL)
+    (kept,) = mlflow.search_runs(output_format="list")
+    assert kept.info.status == "FINISHED"
+    assert kept.data.metrics["best"] == pytest.approx(found.best[-1])
+    assert kept.data.params["epsilon"] == "5.0"

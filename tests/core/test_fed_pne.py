@@ -12,7 +12,14 @@ import pytest
 
 from flwr_fbo.core import fed_pne_agent
 from flwr_fbo.core.evaluation import MemoryRecords
-from flwr_fbo.core.fed_pne import result, tree, tree_svg, tree_text
+from flwr_fbo.core.fed_pne import (
+    FedPNEServer,
+    FedPNESettings,
+    result,
+    tree,
+    tree_svg,
+    tree_text,
+)
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, checked
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
@@ -371,3 +378,23 @@ def test_the_tree_as_data_text_and_picture() -> None:
     assert len(boxes) == len(rows)
     widths = [float(box.attrib["width"]) for box in boxes[:8]]
     np.testing.assert_allclose(widths, 100.0)  # the first phase: eight equal nodes
+
+
+@pytest.mark.parametrize("smoothness", [0.01, 0.2, 4.0, 32.0])
+@pytest.mark.parametrize("agents", [1, 10])
+@pytest.mark.parametrize("epsilon", [None, 0.2])
+def test_the_advice_for_a_small_budget_helps(
+    smoothness: float, agents: int, epsilon: float | None
+) -> None:
+    """Larger where two nodes are pulled too often, smaller where too many are pulled once."""
+    refusals = 0
+    while refusals < 15:
+        settings = FedPNESettings(budget=20, smoothness=smoothness, epsilon=epsilon)
+        try:
+            FedPNEServer(Space({"x": Float(0.0, 1.0)}), agents, settings, 0)
+        except SettingsError as error:
+            refusals += 1
+            smoothness *= 0.5 if "a smaller `smoothness`" in str(error) else 2.0
+        else:
+            break
+    assert refusals < 15

@@ -132,6 +132,7 @@ def _npz(header: dict[str, object], body: bytes, compression: int) -> bytes:
         ),
         _npz({"descr": "|O", "fortran_order": False, "shape": (1,)}, bytes(8), zipfile.ZIP_STORED),
     ],
+    ids=["header", "zeros", "objects"],  # the bytes hold the time: names of their own
 )
 def test_a_checkpoint_cannot_ask_for_more_memory_than_it_is_long(
     tmp_path: Path, data: bytes
