@@ -49,7 +49,7 @@ def sizes(
 QUICK = {"agents": 12, "rounds": 5}
 ON_GRID = sizes(QUICK, 6, 20)
 FEW = {"agents": 6, "rounds": 4}
-TINY = {"agents": 3, "rounds": 2, "epochs": 1, "initial-points": 2}
+TINY = {"agents": 2, "rounds": 1, "epochs": 1, "initial-points": 1}
 
 
 def synthetic() -> list[Figure]:
