@@ -1,6 +1,6 @@
 """Where the time of a run goes: seconds by part, with the objective's own beside them.
 
-    OMP_NUM_THREADS=1 python benchmarks/profile_run.py [--task digits] [--agents 10] [--set KEY=VALUE]
+    OMP_NUM_THREADS=1 python -m benchmarks.profile_run [--task digits] [--agents 10] [--set K=V]
 
 The run is the default one (`flwr-fbo run TASK`) in this process under cProfile. A part's seconds
 are those spent in its functions and whatever they call, and no part is within another. cProfile

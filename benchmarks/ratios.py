@@ -14,6 +14,7 @@ import importlib.util
 import json
 import logging
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -258,8 +259,9 @@ def elimination() -> Iterator[Ratio]:
             server.tell(ask, value, 1)
 
     mine, other = turns(ours, theirs, 5)
-    yield Ratio("Fed-PNE an evaluation / HCT an evaluation", 1e3 * mine / (10 * budget),
-                1e3 * other / budget, "us", 1.0, "Fed-PNE with 10 clients of 1,000 pulls")  # fmt: skip
+    told = "Fed-PNE with 10 clients of 1,000 pulls"
+    each = (1e3 * mine / (10 * budget), 1e3 * other / budget)
+    yield Ratio("Fed-PNE an evaluation / HCT an evaluation", *each, "us", 1.0, told)
 
 
 def accounting() -> Iterator[Ratio]:
@@ -321,7 +323,8 @@ def imports() -> Iterator[Ratio]:
         # All modules of others that it loads, the standard library's too, in their order.
         listing = (
             f"import sys; before = set(sys.modules); import {name}; "
-            "print(*(m for m in sys.modules if m not in before and m.split('.')[0] != 'flwr_fbo'))"
+            "found = [m for m in sys.modules if m not in before]; "
+            "print(*(m for m in found if m.split('.')[0] != 'flwr_fbo'))"
         )
         needed = _python(listing)[1].split()
         theirs = "import importlib\n" + "\n".join(
@@ -334,13 +337,13 @@ def imports() -> Iterator[Ratio]:
 
 
 def _python(code: str) -> tuple[float, str]:
-    start = os.times()
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,
         env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0"},
     )  # fmt: skip
-    end = os.times()
-    spent = end.children_user + end.children_system - start.children_user - start.children_system
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
     return 1e3 * spent, done.stdout
 
 

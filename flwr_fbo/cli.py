@@ -269,6 +269,25 @@ def strategies(
             print(f"    {d.key:<20} {d.help}  [{d.type}{rule}; {default}]")
 
 
+@app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})
+def reproduce(context: typer.Context) -> None:
+    """Run the papers' figures again: NAME ..., --list, --quick, --seeds N (needs the sources)."""
+    import subprocess
+
+    with _user_errors():
+        root = Path(__file__).parents[1]
+        if not (root / "benchmarks" / "reproduce" / "__main__.py").exists():
+            raise SettingsError(
+                "`reproduce` needs the source tree: clone the repository, and run it from there"
+            )
+        paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+        command = [sys.executable, "-m", "benchmarks.reproduce", *(context.args or ["--list"])]
+        done = subprocess.run(
+            command, env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)}, check=False
+        )
+        raise typer.Exit(done.returncode)
+
+
 def _exit_code(stopped_early: str) -> int:
     return INTERRUPTED if stopped_early == "interrupted" else FAILED
 

@@ -84,8 +84,10 @@ def federation(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
         evaluator = Evaluator(spec.task.space, score, records, (seed, n, 0), regret)
         parties.append(ThompsonAgent(server.setup(), evaluator, records, (seed, n, 1)))
         histories.append(evaluator.history)
+    alone = spec.run.strategy in ("local-ts", "random")
+    present = range(measured if alone and measured else agents)  # who counts for nothing rests
     while not server.finished:
-        asked = server.requests(range(agents))
+        asked = server.requests(present)
         server.close({n: parties[n].answer(request) for n, request in asked.items()})
     budget = getattr(server, "budget", None)
     return {

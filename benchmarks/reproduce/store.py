@@ -55,8 +55,9 @@ class Store:
             "result": result,
         }  # fmt: skip
         self.path.parent.mkdir(parents=True, exist_ok=True)
+        torn = self.path.exists() and not self.path.read_bytes().endswith(b"\n")
         with self.path.open("a") as file:
-            file.write(json.dumps(entry, allow_nan=False) + "\n")
+            file.write("\n" * torn + json.dumps(entry, allow_nan=False) + "\n")
         self._known[entry["key"]] = entry
         return result
 

@@ -24,9 +24,10 @@ sets are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
 **What a verdict means.** A claim is split into checks, printed by the command. *Holds*: all do.
 *Holds in part*: some do. *Not reproduced*: none does. "Ahead" means that the mean difference,
 paired over seeds, has a 95 % interval (Student's t) clear of zero; "comparable" that the means
-differ by less than a tenth, or by less than a quarter with an interval that includes zero. With few seeds little is clear of zero: a
-claim that is *not reproduced* is not refuted. Settings are the papers'; epsilon is the paper's
-moments accountant's; seeds begin at 100. Lower is better in all columns.
+differ by less than a tenth, or by less than a quarter with an interval that includes zero. With
+few seeds little is clear of zero: a claim that is *not reproduced* is not refuted. Settings are
+the papers'; epsilon is the paper's moments accountant's; seeds begin at 100. Lower is better in
+all columns.
 
 Measured: mean +- standard deviation over the seeds. Sizes: *full* is the paper's or more;
 *medium* has fewer seeds, and what else is smaller is said.
