@@ -93,7 +93,7 @@ def page(figures: Sequence[Figure], store: Store) -> str:
 def _row(figure: Figure, latest: Latest | None) -> str:
     command = f"`{figure.name}`"
     if latest is None:
-        why = f"not run: {figure.note or 'no saved runs'}"
+        why = "not run yet" + (f" ({figure.note})" if figure.note else "")
         return f"| {figure.figure} | {figure.claim} | - | - | {why} | {command} |"
     shown = []
     for label, results in latest.results.items():
