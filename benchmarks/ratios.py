@@ -33,6 +33,7 @@ from flwr_fbo.core.aggregation import WeightedSum
 from flwr_fbo.core.hyperparameters import fit
 from flwr_fbo.core.schedules import WeightSchedule
 
+SAVED = Path(__file__).parent / "results" / "ratios.json"
 OBSERVATIONS, DIMENSION, FEATURES = 60, 2, 100
 #: Iterations that are timed together, as an agent fits its model's parameters every fifth.
 FIVE = 5
@@ -388,6 +389,19 @@ SECTIONS: dict[str, Callable[[], Iterator[Ratio]]] = {
 }  # fmt: skip
 
 
+def with_table(page: str, saved: Path) -> str:
+    """A page with the saved ratios between its marks."""
+    rows = ["| ours / theirs | ours | theirs | ratio | target | |", "|---|---|---|---|---|---|"]
+    for entry in json.loads(saved.read_text()):
+        most = "-" if entry["most"] is None else f"<= {entry['most']:g}"
+        times = [f"{entry[side]:.3g} {entry['unit']}" for side in ("ours", "theirs")]
+        cells = [entry["name"], *times, f"{entry['ratio']:.2g}", most, entry["outcome"].lower()]
+        rows.append("| " + " | ".join(cells) + " |")
+    before, mark, rest = page.partition("<!-- ratios -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    return before + mark + "\n".join(rows) + "\n" + end + after
+
+
 def show(ratio: Ratio) -> None:
     most = "" if ratio.most is None else f"<= {ratio.most:g}"
     print(
@@ -403,8 +417,12 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", choices=SECTIONS, default=list(SECTIONS))
     parser.add_argument("--skip", nargs="*", choices=SECTIONS, default=[])
     parser.add_argument("--out", type=Path, help="where to save everything as JSON")
+    parser.add_argument("--table", type=Path, help="put the saved figures into a page, and end")
     given = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
+    if given.table:
+        given.table.write_text(with_table(given.table.read_text(), SAVED))
+        return
     print(f"{'ours / theirs':<58}{'ours':>13}{'theirs':>14}{'ratio':>10}{'target':>10}")
     found = []
     for name in given.only:
@@ -414,7 +432,9 @@ def main() -> None:
                 found.append(ratio)
     if given.out:
         given.out.parent.mkdir(parents=True, exist_ok=True)
-        given.out.write_text(json.dumps([r.to_dict() for r in found], indent=2) + "\n")
+        known = json.loads(given.out.read_text()) if given.out.exists() else []
+        merged = {entry["name"]: entry for entry in known} | {r.name: r.to_dict() for r in found}
+        given.out.write_text(json.dumps(list(merged.values()), indent=2) + "\n")
 
 
 if __name__ == "__main__":
