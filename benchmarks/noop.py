@@ -44,16 +44,11 @@ def exchange(grid: Grid, nodes: list[int], round: int) -> float:
     return time.perf_counter() - start
 
 
-def _serve(agents: int, rounds: int, times: list[float]) -> ServerApp:
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
-        while len(nodes := list(grid.get_node_ids())) < agents:
-            time.sleep(0.1)
-        times.extend(exchange(grid, nodes, r) for r in range(rounds))
-
-    return app
+def serve(grid: Grid, agents: int, rounds: int) -> list[float]:
+    """Seconds of every round, once so many nodes are there."""
+    while len(nodes := list(grid.get_node_ids())) < agents:
+        time.sleep(0.1)
+    return [exchange(grid, nodes, r) for r in range(rounds)]
 
 
 def noop_rounds(agents: int, rounds: int) -> float:
@@ -61,8 +56,14 @@ def noop_rounds(agents: int, rounds: int) -> float:
     from flwr.simulation import run_simulation
 
     times: list[float] = []
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        times.extend(serve(grid, agents, rounds))
+
     run_simulation(
-        _serve(agents, rounds, times), client, num_supernodes=agents,
+        app, client, num_supernodes=agents,
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
             "init_args": {"log_to_driver": False, "logging_level": "error",
@@ -89,18 +90,18 @@ def fbo_rounds(strategy: str, agents: int, rounds: int) -> float:
 APP = '''"""An app that does nothing."""
 import json, os
 from pathlib import Path
-from benchmarks.noop import _serve, client as client_app
+from flwr.serverapp import ServerApp
+from benchmarks.noop import client, serve
 
-times = []
-server_app = _serve(2, 6, times)
-inner = server_app._main
+client_app = client
+server_app = ServerApp()
 
+@server_app.main()
 def main(grid, context):
-    inner(grid, context)
-    Path(os.environ["FLWR_FBO_HOME"]).mkdir(parents=True, exist_ok=True)
-    (Path(os.environ["FLWR_FBO_HOME"]) / "times.json").write_text(json.dumps(times))
-
-server_app._main = main
+    times = serve(grid, 2, 6)
+    folder = Path(os.environ["FLWR_FBO_HOME"])
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "times.json").write_text(json.dumps(times))
 '''
 PROJECT = """[project]
 name = "noop"

@@ -7,11 +7,13 @@ import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
 
-from benchmarks import guard
+from benchmarks import guard, scale
+from benchmarks.ratios import SAVED, with_table
 from benchmarks.reproduce import checks
 from benchmarks.reproduce.__main__ import FIGURES, RESULTS, chosen, listing, missing
 from benchmarks.reproduce.figures import SIZES, Figure, Run, Size
@@ -200,3 +202,30 @@ def test_the_command_line_reaches_the_figures() -> None:
     command = [sys.executable, "-c", start, "reproduce", "--list", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     assert {entry["name"] for entry in json.loads(done.stdout)} == {f.name for f in FIGURES}
+
+
+# ------------------------------------------------------------------ pages
+
+
+def test_the_table_of_ratios_is_of_the_saved_run() -> None:
+    page_ = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert with_table(page_, SAVED) == page_
+    for entry in json.loads(SAVED.read_text()):
+        assert entry["ratio"] == pytest.approx(entry["ours"] / entry["theirs"])
+        told = "-" if entry["most"] is None else "met"
+        missed = entry["most"] is not None and entry["ratio"] > entry["most"]
+        assert entry["outcome"] == ("MISSED" if missed else told)
+
+
+def test_charts_are_files_of_their_own_with_marks_at_powers_of_ten(tmp_path: Path) -> None:
+    rows = [{"N": 10, "CPU ms": 0.5}, {"N": 1000, "CPU ms": 40.0}]
+    scale.save_charts({"server": rows}, tmp_path)
+    text = (tmp_path / "server.svg").read_text()
+    assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    for mark in (">10<", ">100<", ">1000<", ">0.1<"):
+        assert mark in text
+
+
+def test_a_tree_of_aggregators_gives_the_flat_sum() -> None:
+    (row,) = scale._hierarchy(quick=True)  # asserts equality to the last bit itself
+    assert row["leaf aggregators"] == 100

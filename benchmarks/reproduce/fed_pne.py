@@ -159,7 +159,8 @@ def clients() -> list[Figure]:
                 f"fed-pne-6{letter}", f"Fed-PNE Fig. 6{letter}",
                 f"{name}: more clients have less regret each",
                 curves, [ordered(*labels[::-1]), below(labels[-1], labels[0])],
-                size({}, 10 if letter in "ab" else 5), measure="end", unit="regret at T",
+                size({"budget": 30}, 10 if letter in "ab" else 5), measure="end",
+                unit="regret at T",
                 note="" if letter in "ab" else "the paper's M are not printed",
             )
         )  # fmt: skip
