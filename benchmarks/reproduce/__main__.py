@@ -19,6 +19,8 @@ import sys
 import time
 from pathlib import Path
 
+from flwr_fbo.data.errors import DataError
+
 from . import dp_fts_de, fed_pne, fts, ldp_bo
 from .drivers import make
 from .figures import SIZES, Figure, SizeName
@@ -56,9 +58,13 @@ def reproduce(figure: Figure, size: SizeName, seeds: int | None, store: Store) -
         print(f"{figure.name}: not run, needs {', '.join(lacking)}", flush=True)
         return
     started, runs, wanted = time.perf_counter(), figure.runs(size), figure.seeds(size, seeds)
-    results = {
-        label: [store.make(run, seed, make) for seed in wanted] for label, run in runs.items()
-    }
+    try:
+        results = {
+            label: [store.make(run, seed, make) for seed in wanted] for label, run in runs.items()
+        }
+    except DataError as error:
+        print(f"{figure.name}: not run, {error}", flush=True)
+        return
     verdict, findings = figure.verdict(results)
     seconds = time.perf_counter() - started
     print(f"\n{figure.name} ({figure.figure}), {size}, {len(wanted)} seeds, {seconds:.0f} s")

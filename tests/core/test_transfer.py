@@ -261,6 +261,18 @@ def test_asking_again_gives_the_same_point_of_any_space(agent: type, space: Spac
     np.testing.assert_array_equal(space.snap(asked[0])[0], asked[0])
 
 
+@pytest.mark.parametrize(("agent", "settings"), BOTH)
+def test_units_of_the_scores_do_not_matter(agent: type, settings: object) -> None:
+    asked = []
+    for scale in (1.0, 1000.0):
+        raw = ThompsonSettings(lengthscale=0.3, noise=0.01, refit_every=0, standardise=False)
+        made = agent(SQUARE, surrogates_of("history", histories(4, 0.3)), settings, raw, (5,))
+        for unit in made.explore():
+            made.tell(unit, scale * float(bump(unit[None])[0]) + 50.0)
+        asked.append(made.ask(1))
+    np.testing.assert_allclose(*asked, atol=1e-6)
+
+
 def test_what_is_sent_is_what_the_paper_counts() -> None:
     assert numbers_sent("fts", features=50) == 50
     assert numbers_sent("rgpe", features=50) == 50 + 50**2

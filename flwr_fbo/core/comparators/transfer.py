@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -57,6 +57,7 @@ class TransferAgent(ABC, Generic[S]):
         seed: tuple[int, ...] = (0,),
     ) -> None:
         self.space, self.surrogates, self.settings = space, surrogates, settings
+        own = replace(own, standardise=True)  # as the surrogates: their scores are mixed with its
         self._own, self._seed = ThompsonSampler(space, own, None, seed), seed
         self._points = all_points(space)
 
