@@ -20,6 +20,7 @@ from flwr_fbo.commands.common import (
 )
 from flwr_fbo.commands.lists import data, strategies, tasks
 from flwr_fbo.commands.privacy import audit, privacy
+from flwr_fbo.commands.reproduce import reproduce
 
 app = typer.Typer(
     add_completion=False,
@@ -197,6 +198,7 @@ def _exit_code(stopped_early: str) -> int:
 
 for command in (privacy, audit, tasks, data, strategies):
     app.command()(command)
+app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(reproduce)
 
 
 def main() -> None:

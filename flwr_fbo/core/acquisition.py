@@ -20,6 +20,8 @@ from flwr_fbo.core.space import Array, Categorical, Float, Int, Parameter, Space
 
 CANDIDATES = 1000
 STARTS = 20
+#: Slope, per unit of the box, at which a climb ends. The value is then within 1e-12 of the top.
+TOLERANCE = 1e-5
 #: A purely discrete space with at most this many points is enumerated.
 ENUMERABLE = 20_000
 #: An exchange tries all values of a parameter that has at most so many.
@@ -111,7 +113,8 @@ def _refine(
         value, gradient = path.value_and_gradient(space.embed(units), where)
         return value, gradient[:, embedded]
 
-    x, value = maximise(objective, starts[:, climbs], low[:, climbs], high[:, climbs])
+    bounds = low[:, climbs], high[:, climbs]
+    x, value = maximise(objective, starts[:, climbs], *bounds, tolerance=TOLERANCE)
     units = starts.copy()
     units[:, climbs] = x
     units = _inside(units, regions, place)

@@ -22,8 +22,8 @@ import numpy as np
 from flwr_fbo.core.space import Array, Indices
 from flwr_fbo.privacy.mechanisms import GaussianSum, clip_rows
 
-#: Agents whose weighted vectors are held at once.
-BLOCK = 4096
+#: Agents whose weighted vectors are held at once: few enough to stay in the processor's cache.
+BLOCK = 512
 
 
 class WeightedSum:

@@ -34,6 +34,8 @@ from flwr_fbo.core.space import Array
 PATH_FEATURES = 256
 #: The factor is made anew at multiples of so many observations and extended in between.
 BLOCK = 8
+#: A scan may be off by so much because of single precision.
+SCAN_ROUNDING = 1e-4
 #: From so many observations on, paths are drawn in weight space: no cubic cost in t.
 WEIGHT_SPACE_FROM = 1000
 
@@ -64,7 +66,14 @@ class Path:
         value = self.features.scan(x, self._rows(regions))
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value
-        return np.asarray(value + self.kernel(x, self.centres) @ self.coefficients)
+        # Distances in double precision, since they are differences; the rest in single, unless
+        # coefficients of both signs are so large that single precision would tell.
+        squared = squared_distance(x, self.centres, self.kernel.lengthscales)  # (n, t)
+        rounding = self.kernel.variance * float(np.abs(self.coefficients).sum()) * 2.0**-23
+        if rounding < SCAN_ROUNDING:
+            squared = squared.astype(np.float32)
+        correlation = self.kernel.profile(squared)[0]
+        return np.asarray(value + self.kernel.variance * (correlation @ self.coefficients))
 
     def value(self, x: Array, regions: np.ndarray | None = None) -> Array:
         """The function at the rows of x (n, E): (n,)."""

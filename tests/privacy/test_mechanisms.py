@@ -16,7 +16,7 @@ from scipy import stats
 from flwr_fbo.privacy import noise
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import Words, seeded_entropy, system_entropy
-from flwr_fbo.privacy.mechanisms import GaussianSum, clip_rows
+from flwr_fbo.privacy.mechanisms import GaussianSum, _shortened, clip_rows
 
 
 def exact_square(row: np.ndarray) -> Fraction:
@@ -40,6 +40,21 @@ def test_clipped_rows_are_within_the_bound_in_exact_arithmetic(m, bound, factor,
     assert exact_square(clipped[0]) <= Fraction(bound) ** 2
     assert np.array_equal(clip_rows(clipped, bound), clipped)
     np.testing.assert_allclose(clipped[0], row * min(1.0, 1.0 / factor), rtol=1e-9)
+
+
+@given(
+    st.integers(1, 30),
+    st.sampled_from([1e-200, 1e-120, 1e-99, 1e-3, 1.0, 1e50, 1e99, 1e120]),
+    st.lists(st.floats(0.0, 4.0), min_size=1, max_size=6),
+    st.integers(0, 2**32 - 1),
+)
+@settings(max_examples=100, deadline=None)
+def test_the_short_cut_for_short_rows_changes_nothing(m, bound, factors, seed):
+    rows = np.random.default_rng(seed).normal(size=(len(factors), m))
+    rows *= np.array(factors)[:, None] * bound / np.linalg.norm(rows, axis=1, keepdims=True)
+    rows[0] *= 1.0 - 3.0 * m * 2.0**-52  # as near to the bound as the short cut must tell
+    guard = (m + 16) * 2.0**-52
+    assert np.array_equal(clip_rows(rows, bound), _shortened(rows, bound, guard))
 
 
 def test_short_rows_are_left_alone_and_huge_ones_survive():

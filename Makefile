@@ -1,0 +1,29 @@
+# Evidence: every figure of the documentation has a command here. PYTHON is the environment's.
+PYTHON ?= .venv/bin/python
+export OMP_NUM_THREADS ?= 1
+export OPENBLAS_NUM_THREADS ?= 1
+export FLWR_TELEMETRY_ENABLED ?= 0
+RESULTS := benchmarks/results
+
+.PHONY: bench bench-quick guard scale profile reproduce reproduction
+
+bench:  ## speed as ratios, the rounds of Ray and of a deployment too
+	$(PYTHON) -m benchmarks.ratios --out $(RESULTS)/ratios.json
+
+bench-quick:  ## the same without Ray and deployment
+	$(PYTHON) -m benchmarks.ratios --skip rounds deployment
+
+guard:  ## what CI checks
+	$(PYTHON) -m benchmarks.guard
+
+scale:  ## cost against size, with charts
+	$(PYTHON) -m benchmarks.scale --out $(RESULTS)/scale
+
+profile:  ## where the time of a default run goes
+	$(PYTHON) -m benchmarks.profile_run
+
+reproduce:  ## the papers' figures at full size; days for all: NAME="fts-1a fed-pne" for some
+	$(PYTHON) -m benchmarks.reproduce $(or $(NAME),all)
+
+reproduction:  ## docs/reproduction.md from the saved runs
+	$(PYTHON) -m benchmarks.reproduce --table docs/reproduction.md

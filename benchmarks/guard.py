@@ -1,0 +1,148 @@
+"""What must not become slow, in counts of calls and in ratios: a step of CI, and never in seconds.
+
+    OMP_NUM_THREADS=1 python -m benchmarks.guard
+
+A *count* is how many function calls a piece of work makes: the same on every machine, and it
+grows at once when somebody loops over agents or candidates in Python. A *ratio* compares with
+plain numpy or with a smaller size of the same work, best of several turns. Bounds are about
+twice what is measured. Exits with 1 and says which guard failed.
+"""
+
+from __future__ import annotations
+
+import cProfile
+import pstats
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from benchmarks.agent_iteration import sampler_with
+from flwr_fbo.core.aggregation import WeightedSum
+from flwr_fbo.core.fed_pne_search import NodeElimination
+from flwr_fbo.core.fed_pne_settings import Confidence, FedPNESettings
+from flwr_fbo.core.partition import Partition as Tree
+from flwr_fbo.core.regions import split_space
+from flwr_fbo.core.schedules import WeightSchedule
+from flwr_fbo.core.thompson import Advice
+from flwr_fbo.privacy.accountants import accountant
+from flwr_fbo.privacy.events import GaussianRelease
+from flwr_fbo.privacy.mechanisms import GaussianSum
+from flwr_fbo.tasks.garland import GarlandTask
+
+
+@dataclass(frozen=True)
+class Guard:
+    """A measurement and the most it may be."""
+
+    name: str
+    found: float
+    most: float
+
+    @property
+    def holds(self) -> bool:
+        return self.found <= self.most
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions a piece of work calls; made twice, the first time to fill caches."""
+    work()
+    profile = cProfile.Profile()
+    profile.runcall(work)
+    return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
+
+
+def ratio(ours: Callable[[], object], theirs: Callable[[], object], turns: int = 5) -> float:
+    """Least CPU time of ours over the least of theirs, taking turns."""
+    best = [float("inf"), float("inf")]
+    for _ in range(turns):
+        for side, work in enumerate((ours, theirs)):
+            start = time.process_time()
+            work()
+            best[side] = min(best[side], time.process_time() - start)
+    return best[0] / max(best[1], 1e-9)
+
+
+def agent() -> Iterator[Guard]:
+    """Queries and messages do not loop over candidates, features or observations."""
+    sampler = sampler_with(60, 2, 100)
+    regions = split_space(sampler.space, 4)
+    advice = Advice(np.random.default_rng(0).standard_normal((4, 100)), regions)
+    yield Guard("calls of a query on the agent's own sample", calls(lambda: sampler.ask(1)), 4000)
+    yield Guard("calls of a query on advice", calls(lambda: sampler.ask(1, 0.0, advice)), 10_000)
+    yield Guard("calls of a message", calls(lambda: sampler.message(1)), 400)
+    few, many = sampler_with(300, 2, 100), sampler_with(2400, 2, 100)
+    grown = ratio(lambda: _anew(many), lambda: _anew(few), 2)
+    yield Guard("query with 2,400 observations over 300 (cubic: 512)", grown, 12)
+
+
+def _anew(sampler: object) -> None:
+    sampler._model = None  # type: ignore[attr-defined]
+    sampler.ask(1)  # type: ignore[attr-defined]
+
+
+def server() -> Iterator[Guard]:
+    """The private sum is a few passes over its bytes, whatever the number of agents."""
+    agents, features, regions = 8192, 100, 4
+    vectors = np.random.default_rng(0).standard_normal((agents, features))
+    weights, every = WeightSchedule().at(0, agents, regions), np.arange(agents)
+    mechanism = GaussianSum(11.5 * float(np.linalg.norm(weights, axis=0).max()), 1.0)
+
+    def add() -> None:
+        WeightedSum(weights, features, 11.5, mechanism).add(every, vectors)
+
+    def plain() -> None:
+        joint = weights.T[:, :, None] * vectors[:, None, :]
+        np.trunc(joint / 1e-9).astype(np.int64).sum(axis=0)
+
+    yield Guard("calls of the private sum of 8,192 vectors", calls(add), 4000)
+    yield Guard("private sum over plain numpy", ratio(add, plain), 1.5)
+
+
+def search() -> Iterator[Guard]:
+    """Fed-PNE's search does not loop over pulls; an epsilon is not computed again."""
+    task = GarlandTask()
+
+    def whole() -> None:
+        settings = FedPNESettings(budget=100_000)
+        found = NodeElimination(Tree(task.space), Confidence.of(settings, 10), settings.budget)
+        while not found.finished:
+            phase = found.next()
+            found.update(task.function(found.partition.centres(phase.nodes)[:, 0]), 10)
+
+    yield Guard("calls of a Fed-PNE search, T = 100,000", calls(whole), 6000)
+    for name, most in (("rdp", 60), ("pld", 40)):
+        book = accountant(name)
+        book.compose(GaussianRelease(1.0, 0.25, 0), 40)
+        found = calls(lambda book=book: book.epsilon(1e-3))  # type: ignore[misc]
+        yield Guard(f"calls of an epsilon query ({name})", found, most)
+
+
+def imports() -> Iterator[Guard]:
+    """`import flwr_fbo` loads nothing of others, and core and privacy do without Flower."""
+    for module, unwanted in (
+        ("flwr_fbo", ("numpy", "flwr", "scipy", "sklearn")),
+        ("flwr_fbo.core.thompson", ("flwr", "ray", "torch", "matplotlib", "pandas", "sklearn")),
+        ("flwr_fbo.serverapp", ("ray", "torch", "matplotlib", "pandas", "sklearn", "optuna")),
+    ):
+        code = f"import sys, {module}; print(sum(m in sys.modules for m in {unwanted!r}))"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+        yield Guard(f"heavy modules loaded by import {module}", int(done.stdout), 0)
+
+
+SECTIONS = (agent, server, search, imports)
+
+
+def main() -> int:
+    guards = [guard for section in SECTIONS for guard in section()]
+    for guard in guards:
+        word = "ok" if guard.holds else "FAILED"
+        print(f"{guard.name:<60}{guard.found:>10.6g} <= {guard.most:<8g} {word}")
+    return 0 if all(guard.holds for guard in guards) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

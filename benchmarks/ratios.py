@@ -1,0 +1,441 @@
+"""Speed as ratios, each side measured in the same run: what `make bench` prints and saves.
+
+    OMP_NUM_THREADS=1 python benchmarks/ratios.py [--only WORDS] [--skip WORDS] [--out FILE]
+
+Everything but whole rounds and imports is CPU time of one thread: the two sides take turns, and
+the ratio is that of their medians. Optuna's GP sampler needs torch; what is not installed is
+left out and said so. `rounds` starts Ray, `deployment` Flower's own processes on loopback.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import logging
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.agent_iteration import sampler_with
+from flwr_fbo.core.acquisition import CANDIDATES, STARTS, argmax, quasi_random
+from flwr_fbo.core.aggregation import WeightedSum
+from flwr_fbo.core.hyperparameters import fit
+from flwr_fbo.core.schedules import WeightSchedule
+
+SAVED = Path(__file__).parent / "results" / "ratios.json"
+OBSERVATIONS, DIMENSION, FEATURES = 60, 2, 100
+#: Iterations that are timed together, as an agent fits its model's parameters every fifth.
+FIVE = 5
+
+
+@dataclass(frozen=True)
+class Ratio:
+    """Ours over theirs; smaller is better. ``most`` is the target, where there is one."""
+
+    name: str
+    ours: float
+    theirs: float
+    unit: str
+    most: float | None = None
+    note: str = ""
+
+    @property
+    def value(self) -> float:
+        return self.ours / self.theirs
+
+    @property
+    def outcome(self) -> str:
+        if self.most is None:
+            return "-"
+        return "met" if self.value <= self.most else "MISSED"
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "ratio": self.value, "outcome": self.outcome}
+
+
+def turns(
+    ours: Callable[[int], object], theirs: Callable[[int], object], repeats: int = 15
+) -> tuple[float, float]:
+    """Median CPU milliseconds of two pieces of work that take turns."""
+    times: tuple[list[float], list[float]] = ([], [])
+    for i in range(repeats + 1):
+        for work, kept in zip((ours, theirs), times, strict=True):
+            start = time.process_time()
+            work(i)
+            kept.append(1e3 * (time.process_time() - start))
+    return float(np.median(times[0][1:])), float(np.median(times[1][1:]))  # the first warms up
+
+
+def agent() -> Iterator[Ratio]:
+    """An iteration (ask, message, tell, a fifth of a fit) against Optuna's ask and tell."""
+    if importlib.util.find_spec("optuna") is None:
+        yield from _left_out("agent against Optuna", "optuna")
+        return
+    import optuna
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    samplers = {"TPE": (lambda: optuna.samplers.TPESampler(seed=0), 1.0)}
+    if importlib.util.find_spec("torch") is not None:
+        samplers["GP"] = (lambda: optuna.samplers.GPSampler(seed=0), 1 / 20)
+    else:
+        yield from _left_out("agent against Optuna's GP", "torch")
+    for name, (make, most) in samplers.items():
+        ours, theirs = _Ours(), _Optunas(optuna, make())
+        times: list[list[float]] = [[], []]
+        for _ in range(8):
+            for side, kept in zip((ours, theirs), times, strict=True):
+                side.prepare()
+                start = time.process_time()
+                side.steps()
+                kept.append(1e3 * (time.process_time() - start) / FIVE)
+        pair = (float(np.median(times[0][1:])), float(np.median(times[1][1:])))
+        yield Ratio(
+            f"agent iteration / Optuna {name}, {OBSERVATIONS} observations", *pair, "ms", most,
+            "ours also makes the message for the federation",
+        )  # fmt: skip
+
+
+class _Ours:
+    """Five iterations from 60 observations on, of which one fits, then back."""
+
+    def __init__(self) -> None:
+        state = sampler_with(OBSERVATIONS, DIMENSION, FEATURES).state_dict()
+        self.start = {**state, "fits": {}}
+
+    def prepare(self) -> None:
+        self.sampler = sampler_with(0, DIMENSION, FEATURES)
+        self.sampler.load_state_dict(self.start)
+
+    def steps(self) -> None:
+        for t in range(1, FIVE + 1):
+            proposal = self.sampler.ask(t)
+            self.sampler.message(t)
+            self.sampler.tell(proposal.unit, float(np.sin(6 * proposal.unit).sum()))
+
+
+class _Optunas:
+    """The same with a study."""
+
+    def __init__(self, optuna: Any, sampler: Any) -> None:
+        self.optuna, self.sampler = optuna, sampler
+        self.state = sampler_with(OBSERVATIONS, DIMENSION, FEATURES).state_dict()
+
+    def steps(self) -> None:
+        for _ in range(FIVE):
+            trial = self.study.ask()
+            unit = np.array([trial.suggest_float(f"x{i}", 0.0, 1.0) for i in range(DIMENSION)])
+            self.study.tell(trial, float(np.sin(6 * unit).sum()))
+
+    def prepare(self) -> None:
+        space = {f"x{i}": self.optuna.distributions.FloatDistribution(0, 1) for i in range(2)}
+        self.study = self.optuna.create_study(direction="maximize", sampler=self.sampler)
+        for unit, score in zip(self.state["units"], self.state["scores"], strict=True):
+            params = {f"x{i}": u for i, u in enumerate(unit)}
+            self.study.add_trial(
+                self.optuna.trial.create_trial(params=params, distributions=space, value=score)
+            )
+
+
+def gp() -> Iterator[Ratio]:
+    """Fit of the parameters (four starts on both sides) and a sample at 1,000 points."""
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+    warnings.simplefilter("ignore")  # sklearn's bounds and convergence
+    sampler = sampler_with(OBSERVATIONS, DIMENSION, FEATURES)
+    model, grid = sampler.model(), np.random.default_rng(0).random((1000, DIMENSION))
+    x, y = model.x, model.y
+
+    def ours_fit(i: int) -> None:
+        fit("matern52", sampler.space, x, y, np.random.default_rng(i))
+
+    def theirs_fit(i: int) -> GaussianProcessRegressor:
+        kernel = ConstantKernel() * Matern([0.5] * DIMENSION, nu=2.5) + WhiteKernel(0.01)
+        made = GaussianProcessRegressor(kernel, n_restarts_optimizer=3, random_state=i)
+        return made.fit(x, y)
+
+    fitted = theirs_fit(0)
+    yield Ratio("GP fit / scikit-learn's", *turns(ours_fit, theirs_fit, 5), "ms", 1.0)
+
+    def ours_sample(i: int) -> None:
+        model.sample_path(np.random.default_rng(i)).value(grid)
+
+    pair = turns(ours_sample, lambda i: fitted.sample_y(grid, random_state=i), 5)
+    yield Ratio("GP sample at 1,000 points / scikit-learn's", *pair, "ms", 1.0)
+
+
+def search() -> Iterator[Ratio]:
+    """The maximiser of one sample: twenty starts together, or scipy for each."""
+    from scipy.optimize import minimize
+
+    sampler = sampler_with(OBSERVATIONS, DIMENSION, FEATURES)
+    path = sampler.model().sample_path(np.random.default_rng(0))
+    found: list[tuple[float, float]] = []
+
+    def ours(i: int) -> None:
+        unit = argmax(path, sampler.space, np.random.default_rng(i))
+        found.append((float(path.value(unit[None])[0]), 0.0))
+
+    def theirs(i: int) -> None:
+        points = quasi_random(CANDIDATES, DIMENSION, np.random.default_rng(i))
+        starts = points[np.argsort(-path.scan(points))[:STARTS]]
+
+        def negative(x: np.ndarray) -> tuple[float, np.ndarray]:
+            value, gradient = path.value_and_gradient(x[None])
+            return -float(value[0]), -gradient[0]
+
+        bounds = [(0.0, 1.0)] * DIMENSION
+        best = min(minimize(negative, s, jac=True, bounds=bounds).fun for s in starts)
+        found[-1] = (found[-1][0], -best)
+
+    pair = turns(ours, theirs, 10)
+    gap = max(b - a for a, b in found)
+    yield Ratio("argmax / scipy L-BFGS-B a restart", *pair, "ms", 1.0,
+                f"scipy's maximum is above ours by at most {gap:.1e}")  # fmt: skip
+
+
+def aggregation() -> Iterator[Ratio]:
+    """The server's sum of 20,000 vectors against numpy's passes over the same bytes."""
+    from flwr_fbo.privacy.mechanisms import GaussianSum
+
+    agents, regions = 20_000, 4
+    rng = np.random.default_rng(0)
+    vectors = rng.standard_normal((agents, FEATURES))
+    weights, every = WeightSchedule().at(0, agents, regions), np.arange(agents)
+    mechanism = GaussianSum(11.5 * float(np.linalg.norm(weights, axis=0).max()), 1.0)
+
+    def plain(i: int) -> None:
+        WeightedSum(weights, FEATURES, 11.5).add(every, vectors)
+
+    def private(i: int) -> None:
+        WeightedSum(weights, FEATURES, 11.5, mechanism).add(every, vectors)
+
+    def one_pass(i: int) -> None:
+        norms = np.sqrt((vectors * vectors).sum(axis=1, keepdims=True))
+        weights @ (vectors / np.maximum(1.0, norms / 11.5))
+
+    def joint_pass(i: int) -> None:
+        joint = weights.T[:, :, None] * vectors[:, None, :]
+        np.trunc(joint / 1e-9).astype(np.int64).sum(axis=0)
+
+    yield Ratio("clipped sum / the same in plain numpy", *turns(plain, one_pass, 9), "ms", 1.5)
+    yield Ratio("private exact sum / weigh, round, add in plain numpy",
+                *turns(private, joint_pass, 9), "ms", 1.5,
+                "both over P M integers an agent; ours clips twice besides")  # fmt: skip
+
+
+def elimination() -> Iterator[Ratio]:
+    """Fed-PNE's state machine and agents a pull, against PyXAB's HCT an evaluation."""
+    if importlib.util.find_spec("PyXAB") is None:
+        yield from _left_out("Fed-PNE against HCT", "PyXAB")
+        return
+    from benchmarks.fed_pne import LINE, fed_pne
+    from flwr_fbo.core.comparators.hct import HCTServer
+    from flwr_fbo.tasks.garland import GarlandTask
+
+    budget = 1000
+
+    def ours(i: int) -> None:
+        fed_pne(GarlandTask, 10, i, {}, budget=budget)
+
+    def theirs(i: int) -> None:
+        server = HCTServer(LINE, 1, HCTServer.settings_class(budget=budget), i)
+        rng, task = np.random.default_rng(i), GarlandTask()
+        while not server.finished:
+            ask = server.ask()
+            value = task.function(ask.points[:, 0]) + rng.uniform(-0.1, 0.1, len(ask.points))
+            server.used += int(ask.pulls.sum())
+            server.tell(ask, value, 1)
+
+    mine, other = turns(ours, theirs, 5)
+    told = "Fed-PNE with 10 clients of 1,000 pulls"
+    each = (1e3 * mine / (10 * budget), 1e3 * other / budget)
+    yield Ratio("Fed-PNE an evaluation / HCT an evaluation", *each, "us", 1.0, told)
+
+
+def accounting() -> Iterator[Ratio]:
+    """What a run's next epsilon costs, against accounting for the whole ledger again."""
+    from flwr_fbo.privacy import pld
+    from flwr_fbo.privacy.accountants import accountant
+    from flwr_fbo.privacy.events import GaussianRelease
+
+    for name in ("rdp", "pld"):
+        events = [GaussianRelease(1.0 + 0.01 * (t % 5), 0.25, t) for t in range(40)]
+        running = accountant(name)
+        for event in events:
+            running.compose(event)
+        running.epsilon(1e-3)
+        starts: list[float] = []
+
+        def again(i: int, events: Any = events, name: str = name) -> None:
+            _forget()
+            fresh = accountant(name)
+            for event in events:
+                fresh.compose(event)
+            fresh.epsilon(1e-3)
+
+        def query(i: int, running: Any = running) -> None:
+            running.epsilon(1e-3)
+
+        def forgetful(i: int, work: Any = query, starts: list[float] = starts) -> float:
+            work(i)
+            start = time.process_time()
+            work(i)
+            starts.append(1e3 * (time.process_time() - start))
+            return 0.0
+
+        scratch: list[float] = []
+        for i in range(3):
+            running.epsilon(1e-3)
+            forgetful(i)
+            begin = time.process_time()
+            again(i)
+            scratch.append(1e3 * (time.process_time() - begin))
+        yield Ratio(f"epsilon query / from scratch ({name})", float(np.median(starts)),
+                    float(np.median(scratch)), "ms", 1.0)  # fmt: skip
+    assert pld
+
+
+def _forget() -> None:
+    """Empty the accountants' caches."""
+    from flwr_fbo.privacy import pld, renyi
+
+    for module in (pld, renyi):
+        for entry in vars(module).values():
+            if hasattr(entry, "cache_clear"):
+                entry.cache_clear()
+
+
+def imports() -> Iterator[Ratio]:
+    """`import flwr_fbo` and its parts, against importing the third-party modules they need."""
+    for name in ("flwr_fbo", "flwr_fbo.serverapp", "flwr_fbo.clientapp", "flwr_fbo.cli"):
+        # All modules of others that it loads, the standard library's too, in their order.
+        listing = (
+            f"import sys; before = set(sys.modules); import {name}; "
+            "found = [m for m in sys.modules if m not in before]; "
+            "print(*(m for m in found if m.split('.')[0] != 'flwr_fbo'))"
+        )
+        needed = _python(listing)[1].split()
+        theirs = "import importlib\n" + "\n".join(
+            f"try: importlib.import_module({m!r})\nexcept Exception: pass" for m in needed
+        )
+        pairs = [(_python(f"import {name}")[0], _python(theirs)[0]) for _ in range(7)]
+        ours, others = (min(p[side] for p in pairs) for side in (0, 1))
+        told = f"{len(needed)} modules of others; both with Python's own start"
+        yield Ratio(f"import {name} / what it needs", ours, others, "ms", 1.1, told)
+
+
+def _python(code: str) -> tuple[float, str]:
+    start = resource.getrusage(resource.RUSAGE_CHILDREN)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0"},
+    )  # fmt: skip
+    end = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
+    return 1e3 * spent, done.stdout
+
+
+def rounds() -> Iterator[Ratio]:
+    """A round of 200 agents through Ray, against a Flower app that does nothing."""
+    if importlib.util.find_spec("ray") is None:
+        yield from _left_out("a round through Ray", "ray")
+        return
+    from benchmarks.noop import fbo_rounds, noop_rounds
+
+    agents, count = 200, 8
+    plain = noop_rounds(agents, count)
+    yield Ratio("Ray round, random search, N=200 / no-op app",
+                1e3 * fbo_rounds("random", agents, count), 1e3 * plain, "ms", 1.25,
+                "agents that compute nothing: what our shell adds")  # fmt: skip
+    yield Ratio("Ray round, DP-FTS-DE, N=200 / no-op app",
+                1e3 * fbo_rounds("dp-fts-de", agents, count), 1e3 * plain, "ms", None,
+                "with the agents' own computing")  # fmt: skip
+
+
+def deployment() -> Iterator[Ratio]:
+    """A round of two SuperNodes on loopback, against a Flower app that does nothing."""
+    from benchmarks.noop import deployed_rounds
+
+    with tempfile.TemporaryDirectory() as first:
+        ours = deployed_rounds(Path(first), None)
+    with tempfile.TemporaryDirectory() as second:
+        theirs = deployed_rounds(Path(second), "noop")
+    yield Ratio("deployment round, two nodes / no-op app", 1e3 * ours, 1e3 * theirs, "ms", None,
+                "Flower's Grid sleeps 3 s between pulls")  # fmt: skip
+
+
+def _left_out(name: str, package: str) -> Iterator[Ratio]:
+    print(f"{name}: left out, {package} is not installed", flush=True)
+    yield from ()
+
+
+SECTIONS: dict[str, Callable[[], Iterator[Ratio]]] = {
+    section.__name__: section
+    for section in (agent, gp, search, aggregation, elimination, accounting, imports, rounds,
+                    deployment)
+}  # fmt: skip
+
+
+def with_table(page: str, saved: Path) -> str:
+    """A page with the saved ratios between its marks."""
+    rows = ["| ours / theirs | ours | theirs | ratio | target | |", "|---|---|---|---|---|---|"]
+    for entry in json.loads(saved.read_text()):
+        most = "-" if entry["most"] is None else f"<= {entry['most']:g}"
+        times = [f"{entry[side]:.3g} {entry['unit']}" for side in ("ours", "theirs")]
+        cells = [entry["name"], *times, f"{entry['ratio']:.2g}", most, entry["outcome"].lower()]
+        rows.append("| " + " | ".join(cells) + " |")
+    before, mark, rest = page.partition("<!-- ratios -->\n")
+    _, end, after = rest.partition("<!-- end -->")
+    return before + mark + "\n".join(rows) + "\n" + end + after
+
+
+def show(ratio: Ratio) -> None:
+    most = "" if ratio.most is None else f"<= {ratio.most:g}"
+    print(
+        f"{ratio.name:<58}{ratio.ours:10.3f} {ratio.unit:<3}{ratio.theirs:11.3f} {ratio.unit:<3}"
+        f"{ratio.value:9.4f} {most:>9} {ratio.outcome:>7}"
+        + (f"   ({ratio.note})" if ratio.note else ""),
+        flush=True,
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--only", nargs="*", choices=SECTIONS, default=list(SECTIONS))
+    parser.add_argument("--skip", nargs="*", choices=SECTIONS, default=[])
+    parser.add_argument("--out", type=Path, help="where to save everything as JSON")
+    parser.add_argument("--table", type=Path, help="put the saved figures into a page, and end")
+    given = parser.parse_args()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    if given.table:
+        given.table.write_text(with_table(given.table.read_text(), SAVED))
+        return
+    print(f"{'ours / theirs':<58}{'ours':>13}{'theirs':>14}{'ratio':>10}{'target':>10}")
+    found = []
+    for name in given.only:
+        if name not in given.skip:
+            for ratio in SECTIONS[name]():
+                show(ratio)
+                found.append(ratio)
+    if given.out:
+        given.out.parent.mkdir(parents=True, exist_ok=True)
+        known = json.loads(given.out.read_text()) if given.out.exists() else []
+        merged = {entry["name"]: entry for entry in known} | {r.name: r.to_dict() for r in found}
+        given.out.write_text(json.dumps(list(merged.values()), indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,134 @@
+"""Run the papers' figures again.
+
+    python -m benchmarks.reproduce --list [--json]
+    python -m benchmarks.reproduce NAME ... [--quick | --size medium|full] [--seeds N] [--out DIR]
+    python -m benchmarks.reproduce --table docs/reproduction.md
+
+NAME is a figure of the list, a prefix of names (``fts-2``, ``ldp-bo``), or ``all``. Each run of
+one curve and one seed is kept in DIR/runs.jsonl; what is there is not computed again, so an
+interrupted command goes on where it was when it is repeated. Data are read from FLWR_FBO_DATA.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import logging
+import sys
+import time
+from pathlib import Path
+
+from flwr_fbo.data.errors import DataError
+
+from . import dp_fts_de, fed_pne, fts, ldp_bo
+from .drivers import make
+from .figures import SIZES, Figure, SizeName
+from .store import Store
+from .table import last, page
+
+FIGURES: list[Figure] = [
+    *dp_fts_de.FIGURES, *fts.FIGURES, *ldp_bo.FIGURES, *fed_pne.FIGURES,
+]  # fmt: skip
+RESULTS = Path(__file__).parent / "results"
+
+
+def chosen(names: list[str]) -> list[Figure]:
+    """The figures that are meant; an unknown name is an error that lists what there is."""
+    found = []
+    for name in names:
+        exact = [f for f in FIGURES if f.name == name]
+        matching = exact or [f for f in FIGURES if name == "all" or f.name.startswith(name)]
+        if not matching:
+            known = ", ".join(f.name for f in FIGURES)
+            sys.exit(f"no figure is called {name!r}; there are {known}")
+        found += matching
+    return list({f.name: f for f in found}.values())
+
+
+def missing(figure: Figure) -> list[str]:
+    """What the figure needs and this environment has not."""
+    return [name for name in figure.needs if importlib.util.find_spec(name) is None]
+
+
+def reproduce(figure: Figure, size: SizeName, seeds: int | None, store: Store) -> None:
+    """Make every run of a figure that is not there yet, and print its verdict."""
+    lacking = missing(figure)
+    if lacking:
+        print(f"{figure.name}: not run, needs {', '.join(lacking)}", flush=True)
+        return
+    started, runs, wanted = time.perf_counter(), figure.runs(size), figure.seeds(size, seeds)
+    try:
+        results = {
+            label: [store.make(run, seed, make) for seed in wanted] for label, run in runs.items()
+        }
+    except DataError as error:
+        print(f"{figure.name}: not run, {error}", flush=True)
+        return
+    verdict, findings = figure.verdict(results)
+    seconds = time.perf_counter() - started
+    print(f"\n{figure.name} ({figure.figure}), {size}, {len(wanted)} seeds, {seconds:.0f} s")
+    print(f"  claim: {figure.claim}")
+    for label, found in results.items():
+        numbers = [figure.number(r) for r in found]
+        mean = sum(numbers) / len(numbers)
+        epsilon = found[0].get("epsilon")
+        told = "" if epsilon is None else f"  epsilon {epsilon:.2f}"
+        print(f"  {label:<24} {mean:.4g}{told}")
+    for finding in findings:
+        print(f"  {'yes' if finding.holds else 'no ':<4}{finding.says}: {finding.evidence}")
+    print(f"  {verdict}", flush=True)
+
+
+def listing(store: Store) -> list[dict[str, object]]:
+    """Every figure with its claim and its last verdict."""
+    entries: list[dict[str, object]] = []
+    for figure in FIGURES:
+        found = last(figure, store)
+        entries.append(
+            {
+                "name": figure.name,
+                "figure": figure.figure,
+                "claim": figure.claim,
+                "verdict": None if found is None else found.verdict,
+                "size": None if found is None else found.size,
+                "seeds": None if found is None else found.seeds,
+            }
+        )
+    return entries
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.reproduce", description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )  # fmt: skip
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--list", action="store_true", help="every figure, claim and last verdict")
+    parser.add_argument("--json", action="store_true", help="the list as JSON")
+    parser.add_argument("--quick", action="store_true", help="the same as --size quick")
+    parser.add_argument("--size", choices=SIZES, default="full")
+    parser.add_argument("--seeds", type=int, help="how many; the size says otherwise")
+    parser.add_argument("--out", type=Path, default=RESULTS, help="where results are kept")
+    parser.add_argument("--table", type=Path, help="write the page of all verdicts and end")
+    given = parser.parse_args()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    store = Store(given.out)
+    if given.list or given.json:
+        entries = listing(store)
+        if given.json:
+            print(json.dumps(entries, indent=2))
+            return
+        for entry in entries:
+            print(f"{entry['name']:<16} {entry['verdict'] or '-':<16} {entry['claim']}")
+    elif given.table:
+        given.table.write_text(page(FIGURES, store))
+    elif given.names:
+        for figure in chosen(given.names):
+            reproduce(figure, "quick" if given.quick else given.size, given.seeds, store)
+    else:
+        parser.error("a NAME, --list or --table is needed")
+
+
+if __name__ == "__main__":
+    main()

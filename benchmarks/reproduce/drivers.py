@@ -1,0 +1,104 @@
+"""One run of an experiment, without Flower: the state machines of core, called in turn.
+
+A driver takes settings and a seed and returns what was measured, ready for JSON: ``curve`` (by
+iteration, lower is better) or ``value``, and whatever else a figure's checks look at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from flwr_fbo.core.evaluation import Evaluation, Evaluator, MemoryRecords
+from flwr_fbo.core.thompson_agent import ThompsonAgent
+from flwr_fbo.results import outcome
+from flwr_fbo.spec import RunSpec
+from flwr_fbo.strategies.base import RunPlan
+from flwr_fbo.tasks.base import Partition, Task
+
+from .figures import Run
+
+Driver = Callable[[Mapping[str, Any], int], Mapping[str, Any]]
+DRIVERS: dict[str, Driver] = {}
+
+
+def driver(function: Driver) -> Driver:
+    """Register a driver under its name."""
+    DRIVERS[function.__name__] = function
+    return function
+
+
+def make(run: Run, seed: int) -> Mapping[str, Any]:
+    """One run."""
+    from . import pulls, targets  # noqa: F401 - they register their drivers
+
+    return DRIVERS[run.kind](run.settings, seed)
+
+
+@lru_cache(maxsize=400)
+def _prepared(name: str, settings: tuple[tuple[str, Any], ...], index: int, count: int,
+              seed: int) -> Task:  # fmt: skip
+    from flwr_fbo.tasks import load
+
+    task = load(name, dict(settings))
+    task.prepare(Partition(index, count, seed))
+    return task
+
+
+def prepared(task: Task, name: str, index: int, count: int, seed: int) -> Task:
+    """One party's task. Parties of real data are kept between runs, as are their scores."""
+    settings = tuple(sorted(task.settings.to_mapping().items()))
+    return _prepared(name, settings, index, count, seed)
+
+
+@driver
+def federation(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
+    """Every agent optimises (DP-FTS-DE), or the first few and the others help (FTS).
+
+    Settings are those of ``flwr-fbo run``, ``preset = "paper"`` unless said otherwise, and
+    ``measured``: how many agents count, from the first; 0 is all. ``task-seed`` fixes the data
+    while the seed moves initial points and draws; unset, the data follow the seed.
+    """
+    given = {"preset": "paper", **settings}
+    measured, task_seed = int(given.pop("measured", 0)), int(given.pop("task-seed", -1))
+    spec = RunSpec.from_mapping({**given, "seed": seed})
+    agents, rounds = spec.run.agents or spec.task.parties or 0, spec.run.rounds
+    plan = RunPlan(spec.task.space, agents, rounds, seed, task=spec.task)
+    server = spec.strategy.build(plan)
+    data_seed = seed if task_seed < 0 else task_seed
+    parties, histories = [], []
+    for n in range(agents):
+        task = prepared(spec.task, spec.run.task, n, agents, data_seed)
+        records = MemoryRecords()
+        optimum = task.optimum()
+
+        def regret(params: Any, task: Task = task, optimum: float | None = optimum) -> Any:
+            return None if optimum is None else optimum - (task.expected(params) or 0.0)
+
+        def score(params: Any, rng: np.random.Generator, task: Task = task) -> float:
+            return task.evaluate(params, rng=rng)
+
+        evaluator = Evaluator(spec.task.space, score, records, (seed, n, 0), regret)
+        parties.append(ThompsonAgent(server.setup(), evaluator, records, (seed, n, 1)))
+        histories.append(evaluator.history)
+    alone = spec.run.strategy in ("local-ts", "random")
+    present = range(measured if alone and measured else agents)  # who counts for nothing rests
+    while not server.finished:
+        asked = server.requests(present)
+        server.close({n: parties[n].answer(request) for n, request in asked.items()})
+    budget = getattr(server, "budget", None)
+    return {
+        "curve": error_curve(histories[: measured or agents], rounds),
+        "epsilon": None if budget is None else budget.spent,
+    }
+
+
+def error_curve(histories: list[list[Evaluation]], rounds: int) -> list[float]:
+    """Simple regret by round where the optimum is known, else 1 - best score so far."""
+    found = outcome(histories, rounds)
+    if found.regret is not None:
+        return [float(v) for v in found.regret if v is not None]
+    return [1.0 - float(v) for v in found.best if v is not None]

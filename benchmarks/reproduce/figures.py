@@ -1,0 +1,84 @@
+"""What a figure of a paper is: its claim, the runs that it needs, and the rule of its verdict."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .checks import Check, Finding, Verdict, verdict_of
+
+SizeName: TypeAlias = Literal["quick", "medium", "full"]
+SIZES: tuple[SizeName, ...] = ("quick", "medium", "full")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One curve of a figure: which driver makes it, and with which settings."""
+
+    kind: str
+    settings: Mapping[str, Any]
+
+    def with_(self, **settings: Any) -> Run:
+        """The same with some settings changed."""
+        return replace(self, settings={**self.settings, **settings})
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much of the paper's experiment is run: seeds, and settings made smaller."""
+
+    seeds: int
+    smaller: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Figure:
+    """A figure. ``curves`` are measured on the same seeds, so that they can be paired."""
+
+    name: str
+    figure: str
+    claim: str
+    curves: Mapping[str, Run]
+    checks: Sequence[Check]
+    sizes: Mapping[SizeName, Size]
+    #: What one number a run comes to: the mean of its curve, its end, or another measurement.
+    measure: str = "mean"
+    #: The unit of that number.
+    unit: str = "regret"
+    #: What differs from the paper, at any size.
+    note: str = ""
+    #: Packages and data it cannot do without.
+    needs: tuple[str, ...] = ()
+
+    def runs(self, size: SizeName) -> dict[str, Run]:
+        """The curves at a size."""
+        smaller = self.sizes[size].smaller
+        return {
+            label: run.with_(**{k: v for k, v in smaller.items() if k in run.settings})
+            for label, run in self.curves.items()
+        }
+
+    def seeds(self, size: SizeName, wanted: int | None = None) -> range:
+        """Seeds of a size, or as many as wanted. Reported seeds begin at 100."""
+        return range(100, 100 + (wanted or self.sizes[size].seeds))
+
+    def number(self, result: Mapping[str, Any]) -> float:
+        """What a run comes to."""
+        if self.measure not in ("mean", "end"):
+            return float(result[self.measure])
+        curve = np.asarray(result["curve"], dtype=np.float64)
+        return float(curve[-1] if self.measure == "end" else curve.mean())
+
+    def verdict(
+        self, results: Mapping[str, Sequence[Mapping[str, Any]]]
+    ) -> tuple[Verdict, list[Finding]]:
+        """From one list of results a curve, paired by seed."""
+        numbers: dict[str, NDArray[np.float64]] = {
+            label: np.array([self.number(r) for r in runs]) for label, runs in results.items()
+        }
+        findings = [check(numbers, results) for check in self.checks]
+        return verdict_of(findings), findings

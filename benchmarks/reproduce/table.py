@@ -1,0 +1,109 @@
+"""docs/reproduction.md, from the saved results and nothing else."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .checks import Finding, Verdict
+from .figures import SIZES, Figure, SizeName
+from .store import Store
+
+HEAD = """# The papers' figures, run again
+
+Written by `python -m benchmarks.reproduce --table docs/reproduction.md` from the saved runs in
+`benchmarks/reproduce/results/runs.jsonl`; a test compares the two. To run a figure again, give its
+name: `python -m benchmarks.reproduce NAME` (`--quick` for a minute's worth, `--size medium` for
+what the table mostly shows, nothing for the paper's size). Runs are resumed, not repeated. Data
+sets are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
+
+**What a verdict means.** A claim is split into checks, printed by the command. *Holds*: all do.
+*Holds in part*: some do. *Not reproduced*: none does. "Ahead" means that the mean difference,
+paired over seeds, has a 95 % interval (Student's t) clear of zero; "comparable" that the means
+differ by less than a tenth, or by less than a quarter with an interval that includes zero. With
+few seeds little is clear of zero: a claim that is *not reproduced* is not refuted. Settings are
+the papers'; epsilon is the paper's moments accountant's; seeds begin at 100. Lower is better in
+all columns.
+
+Measured: mean +- standard deviation over the seeds. Sizes: *full* is the paper's or more;
+*medium* has fewer seeds, and what else is smaller is said.
+"""
+
+
+@dataclass(frozen=True)
+class Latest:
+    """The largest size of a figure of which every run is there."""
+
+    size: SizeName
+    seeds: int
+    verdict: Verdict
+    findings: list[Finding]
+    results: dict[str, list[dict[str, Any]]]
+
+
+def last(figure: Figure, store: Store) -> Latest | None:
+    """What the saved runs say of a figure; quick runs prove nothing and are left out."""
+    for size in (s for s in SIZES[::-1] if s != "quick"):
+        runs = figure.runs(size)
+        seeds: list[int] = []
+        for seed in itertools.count(figure.seeds(size).start):
+            if any(store.get(run, seed) is None for run in runs.values()):
+                break
+            seeds.append(seed)
+        enough = len(seeds) >= (figure.sizes["full"].seeds if size == "full" else 1)
+        if enough:
+            results = {
+                label: [store.get(run, seed) or {} for seed in seeds] for label, run in runs.items()
+            }
+            verdict, findings = figure.verdict(results)
+            return Latest(size, len(seeds), verdict, findings, results)
+    return None
+
+
+def page(figures: Sequence[Figure], store: Store) -> str:
+    """The whole page."""
+    found = {figure.name: last(figure, store) for figure in figures}
+    counts: dict[str, int] = {}
+    for latest in found.values():
+        word = "not run" if latest is None else latest.verdict
+        counts[word] = counts.get(word, 0) + 1
+    told = ", ".join(f"{n} {word}" for word, n in sorted(counts.items()))
+    lines = [HEAD, f"Of {len(figures)} experiments: {told}.\n"]
+    lines += ["| figure | claim | measured | size | verdict | name |", "|---|---|---|---|---|---|"]
+    for figure in figures:
+        lines.append(_row(figure, found[figure.name]))
+    lines.append("\n## Checks\n")
+    for figure in figures:
+        latest = found[figure.name]
+        if latest is None:
+            continue
+        lines.append(f"**{figure.name}** ({figure.unit}, {figure.measure} of the curve)"
+                     + (f": {figure.note}" if figure.note else "") + "\n")  # fmt: skip
+        lines += [
+            f"- {'yes' if f.holds else 'no'}: {f.says} ({f.evidence})" for f in latest.findings
+        ]
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _row(figure: Figure, latest: Latest | None) -> str:
+    command = f"`{figure.name}`"
+    if latest is None:
+        why = "not run yet" + (f" ({figure.note})" if figure.note else "")
+        return f"| {figure.figure} | {figure.claim} | - | - | {why} | {command} |"
+    shown = []
+    for label, results in latest.results.items():
+        numbers = np.array([figure.number(r) for r in results])
+        spread = f" +- {numbers.std(ddof=1):.2g}" if len(numbers) > 1 else ""
+        epsilon = results[0].get("epsilon")
+        cost = "" if epsilon is None else f" (eps {epsilon:.2f})"
+        shown.append(f"{label}: {numbers.mean():.3g}{spread}{cost}")
+    smaller = figure.sizes[latest.size].smaller
+    extra = "".join(f", {k} {v}" for k, v in smaller.items())
+    size = f"{latest.size}, {latest.seeds} seed{'s' * (latest.seeds > 1)}{extra}"
+    cells = [figure.figure, figure.claim, "; ".join(shown), size, latest.verdict, command]
+    return f"| {' | '.join(cells)} |"

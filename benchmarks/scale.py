@@ -1,0 +1,358 @@
+"""What things cost as they grow: an agent's step, the server's sum, whole federations, bytes.
+
+    OMP_NUM_THREADS=1 python benchmarks/scale.py [agent server federation wire plan] [--quick]
+                                                 [--out DIR]
+
+Prints tables, saves scale.json and charts as SVG under DIR. CPU seconds of one thread.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import math
+import re
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.agent_iteration import sampler_with
+from benchmarks.load import resident
+from flwr_fbo.clientapp import client_app_of
+from flwr_fbo.core.aggregation import WeightedSum
+from flwr_fbo.core.comparators.surrogates import numbers_sent
+from flwr_fbo.core.regions import split_space
+from flwr_fbo.core.schedules import WeightSchedule
+from flwr_fbo.core.thompson import Advice
+from flwr_fbo.grid import InProcessGrid
+from flwr_fbo.privacy.accountants import accountant
+from flwr_fbo.privacy.entropy import system_entropy
+from flwr_fbo.privacy.events import GaussianRelease
+from flwr_fbo.privacy.mechanisms import GaussianSum
+from flwr_fbo.report.svg import Axis, Chart
+from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.serverapp import serve
+from flwr_fbo.spec import RunSpec
+
+#: Bound on vectors of 100 standard normals: about 2 % are clipped, as the paper recommends.
+CLIP = 11.5
+Rows = list[dict[str, Any]]
+STYLE = (
+    "<style>text{font:12px sans-serif;fill:#333}.grid{stroke:#ddd}.line{fill:none;"
+    "stroke-width:2}.c0{stroke:#0b6bcb}.c1{stroke:#c2410c}.c2{stroke:#15803d}</style>"
+)
+
+
+def median_ms(work: Callable[[int], object], repeats: int) -> float:
+    """Median CPU milliseconds; the first call warms up."""
+    times = []
+    for i in range(repeats + 1):
+        start = time.process_time()
+        work(i)
+        times.append(1e3 * (time.process_time() - start))
+    return float(np.median(times[1:]))
+
+
+def step_costs(observations: int, dimension: int, features: int, regions: int) -> dict[str, float]:
+    """One iteration of an agent that has its model: query, message, one more observation."""
+    sampler = sampler_with(observations, dimension, features)
+    # the model's parameters are learned once and kept: what follows is the step itself
+    divided = split_space(sampler.space, regions)
+    rng = np.random.default_rng(0)
+    advice = Advice(rng.standard_normal((divided.count, features)), divided)
+    repeats = 3 if observations > 1000 or features > 1000 else 7
+    sampler.model().information_gain()  # the factor is made when it is first needed
+
+    def more(i: int) -> None:
+        sampler.tell(rng.random(dimension), 0.0)
+        sampler.model().sample_path(np.random.default_rng(i))
+
+    return {
+        "own query": median_ms(lambda i: sampler.ask(i + 1, 1.0), repeats),
+        "advised query": median_ms(lambda i: sampler.ask(i + 1, 0.0, advice), repeats),
+        "message": median_ms(lambda i: sampler.message(i + 1), repeats),
+        "new observation": median_ms(more, repeats),
+    }
+
+
+def agent(quick: bool) -> dict[str, Rows]:
+    """One agent's step against observations, dimensions, M and P."""
+    plans: dict[str, tuple[str, Sequence[int]]] = {
+        "observations": ("t", (10, 30, 100) if quick else (10, 30, 100, 300, 1000, 2000, 5000)),
+        "dimensions": ("D", (1, 2, 5) if quick else (1, 2, 5, 10, 20)),
+        "features": ("M", (50, 100) if quick else (50, 100, 200, 500, 1000, 2000)),
+        "sub-regions": ("P", (1, 4) if quick else (1, 2, 4, 8, 16, 32, 64)),
+    }
+    found: dict[str, Rows] = {}
+    for name, (symbol, values) in plans.items():
+        base = {"observations": 60, "dimensions": 2, "features": 100, "sub-regions": 4}
+        rows = []
+        for value in values:
+            given = {**base, name: value}
+            if name == "sub-regions":
+                given["dimensions"] = 6  # so that 64 of them exist
+            costs = step_costs(*given.values())
+            rows.append({symbol: value, **costs})
+        found[name] = rows
+        show(f"agent's step, CPU ms, against {name}", rows)
+    return found
+
+
+def server(quick: bool) -> Rows:
+    """The private sum of N vectors (M = 100, P = 4), streamed as replies come."""
+    features, regions, chunk = 100, 4, 4096
+    rows: Rows = []
+    for agents in (10**2, 10**3, 10**4) if quick else tuple(10**e for e in range(2, 7)):
+        weights = WeightSchedule().at(0, agents, regions)
+        mechanism = GaussianSum(CLIP * float(np.linalg.norm(weights, axis=0).max()), 1.0)
+        total = WeightedSum(weights, features, CLIP, mechanism)
+        rng, seconds, before = np.random.default_rng(0), 0.0, resident()
+        most = before
+        vectors = rng.standard_normal((chunk, features))
+        for first in range(0, agents, chunk):
+            numbers = np.arange(first, min(first + chunk, agents))
+            start = time.process_time()
+            total.add(numbers, vectors[: len(numbers)])
+            seconds += time.process_time() - start
+            most = max(most, resident())
+        start = time.process_time()
+        mechanism.release(total.exact.ravel(), system_entropy())
+        rows.append({
+            "N": agents, "CPU ms": 1e3 * (seconds + time.process_time() - start),
+            "us an agent": 1e6 * seconds / agents, "MB more": most - before,
+            "weights, MB": weights.nbytes / 2**20,
+        })  # fmt: skip
+    show("server's private sum", rows)
+    return rows
+
+
+def federation(quick: bool) -> Rows:
+    """Whole simulated federations in this process, on a task that costs nothing."""
+    rows: Rows = []
+    for agents, rounds in ((100, 2),) if quick else ((1_000, 3), (10_000, 2)):
+        given = {
+            "task": "benchmarks.load:free", "strategy": "dp-fts-de", "agents": agents,
+            "rounds": rounds, "epsilon": 5.0, "accountant": "rdp", "initial-points": 1,
+            "refit-every": 0, "features": 50,
+        }  # fmt: skip
+        start, before = time.process_time(), resident()
+        grid = _run(given, agents)
+        seconds = time.process_time() - start
+        rows.append({
+            "agents": agents, "rounds": rounds + 1, "CPU s": seconds,
+            "ms an agent and round": 1e3 * seconds / agents / (rounds + 1),
+            "MB more, all agents included": resident() - before,
+            "MB to agents": grid.bytes_sent / 2**20, "MB from agents": grid.bytes_received / 2**20,
+        })  # fmt: skip
+    show("whole federations in process (DP-FTS-DE, epsilon 5)", rows)
+    return rows
+
+
+def _run(given: dict[str, Any], agents: int) -> _Counting:
+    """A run in this process; the grid has counted what was sent."""
+    spec = RunSpec.from_mapping(given)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
+        app = client_app_of(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
+        grid = _Counting(app, agents)
+        serve(spec, grid, directory)
+    return grid
+
+
+WIRE: dict[str, dict[str, Any]] = {
+    "dp-fts-de": {"strategy": "dp-fts-de", "epsilon": 5.0, "accountant": "rdp"},
+    "fts": {"strategy": "fts"},
+    "local-ts": {"strategy": "local-ts"},
+    "fed-pne": {"task": "garland", "strategy": "fed-pne", "budget": 200},
+    "ldp-tgp": {"task": "ldp-synthetic", "strategy": "ldp-tgp", "budget": 100, "epsilon": 1.0},
+}
+
+
+def wire(quick: bool) -> Rows:
+    """Bytes a party and round of every kind of strategy; RGPE's and TAF's from what they need."""
+    rows: Rows = []
+    for name, given in WIRE.items():
+        agents, rounds = 10, 10
+        common = {"task": "benchmarks.load:free", "agents": agents, "features": 100}
+        thompson = name in ("dp-fts-de", "fts", "local-ts")
+        more = {"rounds": rounds, "initial-points": 2, "refit-every": 0} if thompson else {}
+        full = {**common, **more, **given}
+        if not thompson:
+            full.pop("features")
+        grid = _run(full, agents)
+        rows.append({
+            "strategy": name, "setup, once": grid.setup, "down": grid.down / max(1, grid.messages),
+            "up": grid.up / max(1, grid.messages), "messages a party": grid.messages / agents,
+        })  # fmt: skip
+    for method, share in (("rgpe", "posterior"), ("rgpe", "history"),
+                          ("taf", "posterior"), ("taf", "history")):  # fmt: skip
+        numbers = numbers_sent(method, share, features=100, observations=50, dimension=2)  # type: ignore[arg-type]
+        rows.append({
+            "strategy": f"{method}, {share}", "setup, once": 0, "down": 0, "up": 8 * numbers,
+            "messages a party": 1,
+        })  # fmt: skip
+    show("bytes a party and message (arrays and scalars; M = 100, 50 observations, D = 2)", rows)
+    return rows
+
+
+class _Counting(InProcessGrid):
+    """Counts the messages after a node's first, which carries the setup."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.met: set[int] = set()
+        self.setup = self.down = self.up = self.messages = 0
+
+    def push_messages(self, messages: Any) -> Any:
+        numbers = []
+        for message in messages:
+            sent, received = self.bytes_sent, self.bytes_received
+            numbers += list(super().push_messages([message]))
+            node = message.metadata.dst_node_id
+            if node in self.met:
+                self.messages += 1
+                self.down += self.bytes_sent - sent
+                self.up += self.bytes_received - received
+            else:
+                self.met.add(node)
+                self.setup = self.bytes_sent - sent
+        return numbers
+
+
+def plan(quick: bool) -> Rows:
+    """10^8 parties, q = 10^-5: privacy, the signal left, bytes, and aggregators."""
+    agents, q, features, regions, rounds = 10**8, 1e-5, 100, 4, 40
+    delta = agents**-1.1
+    rows: Rows = []
+    for z in (0.6, 0.8, 1.0, 2.0):
+        book = accountant("pld")
+        for t in range(rounds):
+            book.compose(GaussianRelease(z, q, t))
+        epsilon = book.epsilon(delta)
+        # Noise of the mean vector: z phi_max S / q with uniform weights 1/N and S sqrt(P) clip.
+        clip = math.sqrt(features)
+        noise = z * math.sqrt(regions) * clip / (agents * q)
+        rows.append({
+            "z": z, "releases": rounds, "epsilon (pld)": epsilon, "delta": delta,
+            "noise of a number": noise, "over clip/sqrt(M)": noise / (clip / math.sqrt(features)),
+        })  # fmt: skip
+    show(f"N = 1e8, q = 1e-5 ({agents * q:.0f} parties a release), M = {features}, P = {regions}",
+         rows)  # fmt: skip
+    up, down = 8 * features, 8 * features * regions
+    asked = int(agents * q)
+    print(
+        f"a release: {asked} vectors of {up} B in = {asked * up / 1e6:.2f} MB; out {down} B to "
+        f"whoever asks: {down * agents / 1e9:.0f} GB if all do, or from a cache; a party is "
+        f"sampled {rounds * q:.1e} times in {rounds} releases on average"
+    )
+    rows += _hierarchy(quick)
+    return rows
+
+
+def _hierarchy(quick: bool) -> Rows:
+    """Sums of sums: integers add up exactly, in whatever tree. One release, simulated."""
+    agents, features, regions = (10**5 if quick else 10**6), 100, 4
+    rng, chunk = np.random.default_rng(0), 1000
+    # Of N parties a draw of N q = 1,000 takes part; here every party of a sample a thousand times
+    # as large does, under a thousand leaf aggregators and ten middle ones.
+    weights = np.full((regions, 1), 1.0 / agents)
+    mechanism = GaussianSum(CLIP * float(np.linalg.norm(weights)), 1.0)
+    leaves = agents // chunk
+    middle = np.zeros((10, regions, features), dtype=np.int64)
+    flat = np.zeros((regions, features), dtype=np.int64)
+    start = time.process_time()
+    for leaf in range(leaves):
+        block = WeightedSum(np.repeat(weights, chunk, axis=1), features, CLIP, mechanism)
+        block.add(np.arange(chunk), rng.standard_normal((chunk, features)))
+        middle[leaf % 10] += block.exact
+        flat += block.exact
+    root = middle.sum(axis=0)
+    assert np.array_equal(root, flat)
+    mechanism.release(root.ravel(), system_entropy())
+    seconds = time.process_time() - start
+    size = 8 * features * regions
+    rows: Rows = [{
+        "parties": agents, "leaf aggregators": leaves, "middle": 10,
+        "CPU s in all": seconds, "bytes from an aggregator": size,
+        "CPU s for 1e8": seconds * 1e8 / agents,
+    }]  # fmt: skip
+    show("a tree of aggregators, simulated: the root's sum is the flat sum to the last bit", rows)
+    return rows
+
+
+def show(title: str, rows: Rows) -> None:
+    """A Markdown table."""
+    names = list(rows[0])
+    print(f"\n{title}\n\n| {' | '.join(names)} |\n|{'---|' * len(names)}")
+    for row in rows:
+        print("| " + " | ".join(_cell(row[name]) for name in names) + " |", flush=True)
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def chart(rows: Rows, x: str, names: Sequence[str], title: str, unit: str) -> str:
+    """A chart with logarithmic axes, as a file of its own."""
+    horizontal = np.log10([r[x] for r in rows])
+    series = {n: np.log10([max(r[n], 1e-3) for r in rows]) for n in names}
+    drawn = Chart("scale", title, _log_axis(horizontal, x),
+                  _log_axis(np.concatenate(list(series.values())), unit))  # fmt: skip
+    for i, (name, values) in enumerate(series.items()):
+        drawn.line(horizontal, values, f"c{i}", name)
+    found = re.search(r"<svg viewBox.*?</svg>", drawn.svg(), re.DOTALL)
+    assert found is not None
+    labels = "".join(
+        f'<text x="92" y="{28 + 15 * i}" class="key">{name}</text>'
+        f'<line class="line c{i}" x1="230" x2="250" y1="{24 + 15 * i}" y2="{24 + 15 * i}"/>'
+        for i, name in enumerate(series)
+    )
+    text = found[0].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
+    return text.replace("</svg>", f"{labels}</svg>").replace(">", f">{STYLE}", 1)
+
+
+def _log_axis(values: Any, label: str) -> Axis:
+    low, high = math.floor(values.min()), math.ceil(values.max() + 1e-9)
+    high = max(high, low + 1)
+    return Axis(low, high, label, [(k, f"{10.0**k:g}") for k in range(low, high + 1)])
+
+
+def save_charts(found: dict[str, Any], out: Path) -> None:
+    """One SVG for each table that has a size on its axis."""
+    for name, rows in found.get("agent", {}).items():
+        columns = ("own query", "advised query", "message")
+        text = chart(rows, next(iter(rows[0])), columns, f"agent's step against {name}", "CPU ms")
+        (out / f"agent-{name}.svg").write_text(text)
+    if "server" in found:
+        text = chart(found["server"], "N", ("CPU ms",), "server's private sum", "CPU ms")
+        (out / "server.svg").write_text(text)
+
+
+SECTIONS: dict[str, Callable[[bool], Any]] = {
+    section.__name__: section for section in (agent, server, federation, wire, plan)
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS], default=[])
+    parser.add_argument("--quick", action="store_true", help="small sizes only")
+    parser.add_argument("--out", type=Path, help="where to save figures and charts")
+    given = parser.parse_args()
+    logging.getLogger("flwr").setLevel(logging.ERROR)
+    found = {name: SECTIONS[name](given.quick) for name in given.sections or SECTIONS}
+    if given.out:
+        given.out.mkdir(parents=True, exist_ok=True)
+        path = given.out / "scale.json"
+        known = json.loads(path.read_text()) if path.exists() else {}
+        path.write_text(json.dumps({**known, **found}, indent=1) + "\n")
+        save_charts(found, given.out)
+
+
+if __name__ == "__main__":
+    main()

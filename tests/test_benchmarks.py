@@ -1,0 +1,231 @@
+"""The evidence's own machinery: guards fail when something is slow, verdicts follow the rule."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from benchmarks import guard, scale
+from benchmarks.ratios import SAVED, with_table
+from benchmarks.reproduce import checks
+from benchmarks.reproduce.__main__ import FIGURES, RESULTS, chosen, listing, missing
+from benchmarks.reproduce.figures import SIZES, Figure, Run, Size
+from benchmarks.reproduce.store import Store
+from benchmarks.reproduce.table import last, page
+from flwr_fbo.core import acquisition, gp
+from flwr_fbo.core.aggregation import WeightedSum
+from flwr_fbo.core.gp import Path as SampledPath
+
+ROOT = Path(__file__).parents[1]
+
+
+# ------------------------------------------------------------------ guards
+
+
+def failed(section: Any) -> list[str]:
+    return [found.name for found in section() if not found.holds]
+
+
+def test_a_loop_over_agents_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = WeightedSum._add
+
+    def one_by_one(self: Any, weights: Any, vectors: Any) -> None:
+        for i in range(len(vectors)):
+            whole(self, weights[:, i : i + 1], vectors[i : i + 1])
+
+    monkeypatch.setattr(WeightedSum, "_add", one_by_one)
+    assert failed(guard.server) == [
+        "calls of the private sum of 8,192 vectors",
+        "private sum over plain numpy",
+    ]
+
+
+def test_a_loop_over_candidates_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = SampledPath.scan
+
+    def one_by_one(self: Any, x: Any, regions: Any = None) -> Any:
+        rows = [None if regions is None else regions[i : i + 1] for i in range(len(x))]
+        return np.concatenate([whole(self, x[i : i + 1], r) for i, r in enumerate(rows)])
+
+    monkeypatch.setattr(SampledPath, "scan", one_by_one)
+    assert "calls of a query on advice" in failed(guard.agent)
+
+
+def test_a_cubic_wall_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gp, "WEIGHT_SPACE_FROM", 10**9)
+    assert failed(guard.agent) == ["query with 2,400 observations over 300 (cubic: 512)"]
+
+
+def test_what_is_now_passes() -> None:
+    assert acquisition.CANDIDATES == 1000  # the counts are for the papers' number of candidates
+    assert failed(guard.search) == []
+
+
+# ------------------------------------------------------------------ reproduction
+
+
+def test_every_figure_is_listed_once_with_three_sizes() -> None:
+    names = [figure.name for figure in FIGURES]
+    assert len(names) == len(set(names))
+    for figure in FIGURES:
+        assert set(figure.sizes) == set(SIZES)
+        assert figure.curves
+        assert figure.checks
+        assert figure.sizes["full"].seeds >= figure.sizes["medium"].seeds
+        assert not figure.sizes["full"].smaller
+    listed = {name.partition("-")[0] for name in names}
+    assert listed == {"dp", "fts", "ldp", "fed"}
+    # DP-FTS-DE 2a-d, 3a-f, 4-12; FTS 1-7; LDP-BO 2; Fed-PNE 2-8
+    for prefix in [
+        *[f"dp-fts-de-2{x}" for x in "abcd"], *[f"dp-fts-de-3{x}" for x in "abcdef"],
+        *[f"dp-fts-de-{n}" for n in range(4, 13)], *[f"fts-{n}" for n in range(1, 8)],
+        "ldp-bo-2", *[f"fed-pne-{n}" for n in range(2, 9)],
+    ]:  # fmt: skip
+        assert any(name.startswith(prefix) for name in names), prefix
+
+
+def figure_of(*checked: checks.Check) -> Figure:
+    runs = {"a": Run("federation", {"rounds": 1}), "b": Run("federation", {"rounds": 2})}
+    sizes = {"quick": Size(2), "medium": Size(4), "full": Size(8)}
+    return Figure("toy", "Fig. 0", "a is below b", runs, checked, sizes)  # type: ignore[arg-type]
+
+
+def results(a: list[float], b: list[float]) -> dict[str, list[dict[str, Any]]]:
+    return {"a": [{"curve": [v]} for v in a], "b": [{"curve": [v]} for v in b]}
+
+
+def test_below_needs_an_interval_that_is_clear_of_zero() -> None:
+    below = checks.below("a", "b")
+    clear = results([1.0, 1.1, 0.9, 1.0], [2.0, 2.1, 2.0, 1.9])
+    assert figure_of(below).verdict(clear)[0] == "holds"
+    noisy = results([1.0, 3.0, 0.9, 1.0], [2.0, 2.1, 2.0, 1.9])
+    assert figure_of(below).verdict(noisy)[0] == "not reproduced"
+    assert figure_of(below).verdict(results([1.0], [2.0]))[0] == "not reproduced"  # one seed
+    # -1, -1.1, -.9, -1: mean -1, t(3, .975) = 3.182, error .0408: [-1.13, -.87]
+    mean, low, high = checks.interval(np.array([-1.0, -1.1, -0.9, -1.0]))
+    assert (mean, low, high) == pytest.approx((-1.0, -1.1299, -0.8701), abs=1e-3)
+
+
+def test_a_verdict_counts_what_holds() -> None:
+    values = results([1.0, 1.1, 0.9, 1.0], [2.0, 2.1, 2.0, 1.9])
+    mixed = figure_of(checks.below("a", "b"), checks.below("b", "a"))
+    verdict, findings = mixed.verdict(values)
+    assert verdict == "holds in part"
+    assert [f.holds for f in findings] == [True, False]
+    assert figure_of(checks.below("b", "a")).verdict(values)[0] == "not reproduced"
+
+
+def test_comparable_ordered_least_and_printed_numbers() -> None:
+    near = results([1.0, 1.1, 0.9, 1.0], [1.05, 1.0, 1.0, 1.05])
+    assert figure_of(checks.comparable("a", "b")).verdict(near)[0] == "holds"
+    far = results([1.0, 1.1, 0.9, 1.0], [2.0, 2.1, 2.0, 1.9])
+    assert figure_of(checks.comparable("a", "b")).verdict(far)[0] == "not reproduced"
+    assert figure_of(checks.ordered("a", "b"), checks.least("a", ["b"])).verdict(far)[0] == "holds"
+    told = {"a": [{"curve": [0.0], "epsilon": 5.934}], "b": [{"curve": [0.0], "epsilon": None}]}
+    printed = figure_of(checks.prints("a", "epsilon", 5.93), checks.prints("b", "epsilon", 1.0))
+    assert [f.holds for f in printed.verdict(told)[1]] == [True, False]
+
+
+def test_a_run_is_made_once_and_survives_a_torn_line(tmp_path: Path) -> None:
+    made: list[int] = []
+
+    def work(run: Run, seed: int) -> dict[str, Any]:
+        made.append(seed)
+        return {"curve": [1 / 3, np.float64(0.5)]}
+
+    run = Run("federation", {"rounds": 1})
+    first = Store(tmp_path).make(run, 100, work)
+    assert first == {"curve": [0.333333, 0.5]}
+    with (tmp_path / "runs.jsonl").open("a") as file:
+        file.write('{"key": "torn')
+    again = Store(tmp_path)
+    assert again.make(run, 100, work) == first
+    assert again.get(run.with_(rounds=2), 100) is None
+    assert made == [100]
+    again.make(run, 101, work)  # not onto the torn line
+    assert Store(tmp_path).get(run, 101) == first
+
+
+def test_quick_runs_prove_nothing(tmp_path: Path) -> None:
+    figure, store = figure_of(checks.below("a", "b")), Store(tmp_path)
+    assert last(figure, store) is None
+    for seed in (100, 101, 102):
+        for label, run in figure.runs("medium").items():
+            store.make(run, seed, lambda run, seed, x=label: {"curve": [1.0 if x == "a" else 2.0]})
+    found = last(figure, store)
+    assert found is not None
+    assert (found.size, found.seeds, found.verdict) == ("medium", 3, "holds")
+    assert "| Fig. 0 | a is below b | a: 1 +- 0; b: 2 +- 0 | medium, 3 seeds | holds |" in page(
+        [figure], store
+    )
+
+
+def test_names_are_found_by_prefix_and_unknown_ones_refused() -> None:
+    assert [f.name for f in chosen(["fts-1a"])] == ["fts-1a"]
+    assert len(chosen(["ldp-bo"])) == 6
+    assert chosen(["all"]) == FIGURES
+    with pytest.raises(SystemExit, match="no figure is called 'fig-99'"):
+        chosen(["fig-99"])
+    absent = Figure("toy", "", "", {}, [], {}, needs=("no_such_package",))
+    assert missing(absent) == ["no_such_package"]
+
+
+def test_the_page_says_what_the_saved_runs_say() -> None:
+    store = Store(RESULTS)
+    assert (ROOT / "docs" / "reproduction.md").read_text() == page(FIGURES, store)
+    entries = json.loads(json.dumps(listing(store)))
+    assert {entry["name"] for entry in entries} == {figure.name for figure in FIGURES}
+    assert any(entry["verdict"] for entry in entries)
+
+
+@pytest.mark.parametrize("name", ["fed-pne-6a", "fts-1a"])
+def test_a_figure_runs_quickly_and_is_resumed(name: str, tmp_path: Path) -> None:
+    from benchmarks.reproduce.__main__ import reproduce
+
+    (figure,) = chosen([name])
+    reproduce(figure, "quick", 2, Store(tmp_path))
+    written = (tmp_path / "runs.jsonl").read_text()
+    assert len(written.splitlines()) == 2 * len(figure.curves)
+    reproduce(figure, "quick", 2, Store(tmp_path))
+    assert (tmp_path / "runs.jsonl").read_text() == written
+
+
+def test_the_command_line_reaches_the_figures() -> None:
+    start = "from flwr_fbo.cli import main; main()"
+    command = [sys.executable, "-c", start, "reproduce", "--list", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+    assert {entry["name"] for entry in json.loads(done.stdout)} == {f.name for f in FIGURES}
+
+
+# ------------------------------------------------------------------ pages
+
+
+def test_the_table_of_ratios_is_of_the_saved_run() -> None:
+    page_ = (ROOT / "docs" / "benchmarks.md").read_text()
+    assert with_table(page_, SAVED) == page_
+    for entry in json.loads(SAVED.read_text()):
+        assert entry["ratio"] == pytest.approx(entry["ours"] / entry["theirs"])
+        told = "-" if entry["most"] is None else "met"
+        missed = entry["most"] is not None and entry["ratio"] > entry["most"]
+        assert entry["outcome"] == ("MISSED" if missed else told)
+
+
+def test_charts_are_files_of_their_own_with_marks_at_powers_of_ten(tmp_path: Path) -> None:
+    rows = [{"N": 10, "CPU ms": 0.5}, {"N": 1000, "CPU ms": 40.0}]
+    scale.save_charts({"server": rows}, tmp_path)
+    text = (tmp_path / "server.svg").read_text()
+    assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+    for mark in (">10<", ">100<", ">1000<", ">0.1<"):
+        assert mark in text
+
+
+def test_a_tree_of_aggregators_gives_the_flat_sum() -> None:
+    (row,) = scale._hierarchy(quick=True)  # asserts equality to the last bit itself
+    assert row["leaf aggregators"] == 100
