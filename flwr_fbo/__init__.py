@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from flwr_fbo.core.space import Float as Float
     from flwr_fbo.core.space import Int as Int
     from flwr_fbo.core.space import Space as Space
+    from flwr_fbo.joining import join as join
     from flwr_fbo.results import Result as Result
     from flwr_fbo.serverapp import server_app as server_app
     from flwr_fbo.simulation import resume as resume
@@ -55,6 +56,7 @@ _PUBLIC = {
     "Task": "flwr_fbo.tasks.base",
     "citation": "flwr_fbo.cite",
     "client_app": "flwr_fbo.clientapp",
+    "join": "flwr_fbo.joining",
     "maximise": "flwr_fbo.alone",
     "resume": "flwr_fbo.simulation",
     "server_app": "flwr_fbo.serverapp",

@@ -46,10 +46,10 @@ def audit_server(
     assert server.delta is not None
     claim = Claim(
         noise_multiplier=server.noise_multiplier,
-        sampling_rate=settings.sampling_rate,
+        sampling_rate=server.release_plan.sampling_rate,
         delta=server.delta,
         agents=agents,
-        dimension=settings.features,
+        dimension=settings.vector_length,
         clip=server.bound,
         canary=int(np.argmax(np.linalg.norm(server.weights.at(round, agents, P), axis=0))),
     )

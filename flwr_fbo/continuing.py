@@ -46,7 +46,7 @@ def continued(
     changed = [key for key in {**known, **wanted} if known.get(key) != wanted.get(key)]
     _check(changed, known, wanted)
     if "rounds" in changed:
-        fixed = before.strategy.lengthened(before.run.rounds)
+        fixed = before.strategy.lengthened(before.run.rounds, before.run.agents)
         after = RunSpec.from_mapping(_with_task({**kept, **stated, **fixed}, task))
     if changed:
         directory.write_json("config.json", after.to_mapping())

@@ -15,10 +15,10 @@ def privacy(
     rounds: Annotated[int, typer.Option(help="Rounds after the initial points.")],
     epsilon: Annotated[float | None, typer.Option(help="Budget; the noise is planned.")] = None,
     noise_multiplier: Annotated[float | None, typer.Option(help="z; with --sampling-rate.")] = None,
-    sampling_rate: Annotated[float | None, typer.Option(help="q; 1 with --epsilon.")] = None,
+    sampling_rate: Annotated[float | None, typer.Option(help="q; planned with --epsilon.")] = None,
     delta: Annotated[float | None, typer.Option(help="N^-1.1 where unset.")] = None,
-    features: Annotated[int, typer.Option(help="M, for the noise against the signal.")] = 100,
-    regions: Annotated[int, typer.Option(help="P, for the same.")] = 4,
+    features: Annotated[int, typer.Option(help="M, for the noise against the signal.")] = 200,
+    regions: Annotated[int, typer.Option(help="P, for the same.")] = 1,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Plan a private run: its noise, its epsilon by round, and what else it could cost.
@@ -34,8 +34,10 @@ def privacy(
 
         schedule = None
         if epsilon is not None:
-            releases = DPFTSDESettings(epsilon=epsilon).release_rounds(rounds)
-            schedule = [t in releases for t in range(rounds)]
+            settings = DPFTSDESettings(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate)
+            planned = settings.release_plan(agents, rounds)
+            schedule = [t in planned.rounds for t in range(rounds)]
+            sampling_rate = planned.sampling_rate
         made = plan(
             agents,
             rounds,

@@ -10,13 +10,30 @@ too; what is compared in the end is the function at points of the space, never b
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 
 from flwr_fbo.core.ascent import maximise
-from flwr_fbo.core.gp import Path
 from flwr_fbo.core.regions import Regions
-from flwr_fbo.core.space import Array, Categorical, Float, Int, Parameter, Space
+from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Parameter, Space
+
+
+class Surface(Protocol):
+    """A function that can be searched: a sampled path, or an acquisition function.
+
+    ``regions`` are the sub-regions of the rows, for functions that differ between them.
+    """
+
+    def scan(self, x: Array, regions: Indices | None = None) -> Array:
+        """Roughly, at many rows x (n, E): (n,)."""
+
+    def value(self, x: Array, regions: Indices | None = None) -> Array:
+        """Exactly: (n,)."""
+
+    def value_and_gradient(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+        """With its gradient (n, E)."""
+
 
 CANDIDATES = 1000
 STARTS = 20
@@ -33,7 +50,7 @@ SCAN_ERROR = 1e-3
 
 
 def argmax(
-    path: Path,
+    path: Surface,
     space: Space,
     rng: np.random.Generator,
     regions: Regions | None = None,
@@ -87,7 +104,7 @@ def _located(regions: Regions | None, units: Array) -> np.ndarray | None:
     return None if regions is None else regions.locate(units)
 
 
-def _exact(path: Path, space: Space, points: Array, regions: Regions | None) -> Array:
+def _exact(path: Surface, space: Space, points: Array, regions: Regions | None) -> Array:
     scores = path.scan(space.embed(points), _located(regions, points))
     near = points[scores >= scores.max() - SCAN_ERROR * (1.0 + np.abs(scores).max())]
     exact = path.value(space.embed(near), _located(regions, near))
@@ -95,7 +112,7 @@ def _exact(path: Path, space: Space, points: Array, regions: Regions | None) -> 
 
 
 def _refine(
-    path: Path, space: Space, starts: Array, regions: Regions | None
+    path: Surface, space: Space, starts: Array, regions: Regions | None
 ) -> tuple[Array, Array]:
     """Climb from the starts (S, D), each within its sub-region, to points of the space."""
     climbs = np.array([_climbs(p) for p in space.parameters.values()])
@@ -130,7 +147,7 @@ def _climbs(parameter: Parameter) -> bool:
 
 
 def _settled(
-    path: Path, space: Space, starts: Array, units: Array, regions: Regions | None
+    path: Surface, space: Space, starts: Array, units: Array, regions: Regions | None
 ) -> tuple[Array, Array]:
     """Each point that was reached moved to its integers, or its start if that is better."""
     settled = space.snap(units)
@@ -150,7 +167,7 @@ def _inside(units: Array, regions: Regions | None, place: np.ndarray | None) -> 
 
 
 def _exchange(
-    path: Path, space: Space, units: Array, value: Array, regions: Regions | None
+    path: Surface, space: Space, units: Array, value: Array, regions: Regions | None
 ) -> tuple[Array, Array]:
     """Try other values of each discrete parameter of the best points until none improves."""
     order = np.argsort(-value)[: STARTS // 4]

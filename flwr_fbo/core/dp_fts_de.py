@@ -31,6 +31,7 @@ import numpy as np
 
 from flwr_fbo.core.aggregation import WeightedSum
 from flwr_fbo.core.regions import home_regions
+from flwr_fbo.core.release_plan import ReleasePlan, plan_releases
 from flwr_fbo.core.robust import Robust, robust_mean
 from flwr_fbo.core.schedules import (
     OwnProbability,
@@ -59,25 +60,50 @@ from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum, cl
 from flwr_fbo.privacy.released import Released
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
-#: Rounds with a release in a private run unless said otherwise. Few, early and large releases
+#: Rounds with a release where noise is given rather than epsilon. Few, early and large releases
 #: that agents reuse are worth more than many noisy ones: 1 - p_t falls with t.
 EARLY_RELEASES = (0, 1, 2, 4, 8, 16)
+#: Rounds after which a release counts half as much as a new one, in ``advice = recent``.
+HALF_LIFE = 3.0
 
 
 @dataclass(frozen=True)
 class DPFTSDESettings(ThompsonSettings):
     """DP-FTS-DE. Private as soon as ``epsilon`` or ``noise_multiplier`` is given."""
 
+    initial_points: int = setting(2, "points before the first round", at_least(1))
+    first_point: Literal["random", "centre"] = setting(
+        "centre", "the first of them; the others are random"
+    )
+    acquisition: Literal["thompson", "improvement"] = setting(
+        "improvement", "how its own model chooses: by a sampled function, or expected improvement"
+    )
+    advice_use: Literal["query", "prior"] = setting(
+        "prior", "follow the others with probability 1 - p_t, or take them as a prior mean"
+    )
+    message: Literal["sample", "mean"] = setting(
+        "mean", "share a draw from the posterior of omega, or its mean"
+    )
+    features: int = setting(200, "M, length of the vectors that are shared", at_least(1))
+    feature_lengthscale: float | None = setting(
+        None, "its length scale in the unit cube; 0.2 sqrt(D) where unset", above(0)
+    )
+    feature_noise: float = setting(0.3, "lambda, noise variance in the shared posterior", above(0))
+    vector_bound: float | None = setting(
+        2.0, "an agent shortens what it shares of its model to this length", above(0)
+    )
     p_schedule: ScheduleName = setting("1-1/t", "p_t, how soon agents trust only themselves")
-    regions: int = setting(4, "P, sub-regions for distributed exploration", at_least(1))
+    regions: int = setting(1, "P, sub-regions for distributed exploration", at_least(1))
     explore_home: bool = setting(True, "draw an agent's initial points from its sub-region only")
     weights: WeightScheme = setting("softmax-15", "whose vectors count in a sub-region")
     weights_hold: int = setting(10, "rounds with the first weights", at_least(0))
     weights_decay: int | None = setting(
         30, "further rounds until all agents count the same; 0 is never", at_least(0)
     )
-    sampling_rate: float = setting(
-        1.0, "q, probability that a release counts an agent", within(0, 1, open_low=True)
+    sampling_rate: float | None = setting(
+        None,
+        "q, probability that a release counts an agent; planned from epsilon where unset, or 1",
+        within(0, 1, open_low=True),
     )
     noise_multiplier: float | None = setting(
         None,
@@ -85,13 +111,13 @@ class DPFTSDESettings(ThompsonSettings):
         within(LEAST_NOISE, MOST_NOISE),
     )
     clip: float | None = setting(
-        None, "S, bound on the joint vector; sqrt(P M) in a private run where unset", above(0)
+        None, "S, bound on the joint vector; its longest in a private run where unset", above(0)
     )
     sensitivity: Literal["exact", "paper"] = setting(
         "exact", "bound on one agent's effect: proven exact, or the paper's larger one"
     )
     releases: str = setting(
-        "auto", "rounds that release: all, early, a list such as 0,1,2,4, or auto"
+        "auto", "rounds that release: all, early, a list such as 0,1,2,4, or auto: planned"
     )
     epsilon: float | None = setting(None, "privacy budget of the whole run", above(0))
     delta: float | None = setting(
@@ -101,8 +127,8 @@ class DPFTSDESettings(ThompsonSettings):
     sampling: Literal["poisson", "fixed-size"] = setting(
         "poisson", "`fixed-size`: exactly N q agents (App. B.2.4), counted for its own neighbours"
     )
-    advice: Literal["last", "average"] = setting(
-        "last", "what agents are told: the last release, or all of them by their noise"
+    advice: Literal["last", "average", "recent"] = setting(
+        "recent", "what agents are told: the last release, all by their noise, or the recent ones"
     )
     robust: Robust = setting(
         "none", "without privacy: an aggregate that liars cannot move far instead of the sum"
@@ -126,15 +152,36 @@ class DPFTSDESettings(ThompsonSettings):
 
     def check(self) -> None:
         """A list of releases must be readable, and a private aggregate a sum."""
-        self.release_rounds(1)
+        super().check()
+        self._listed(1)
         if self.private and self.robust != "none":
             raise SettingsError(
                 f"`robust` must be none in a private run, but got {self.robust!r}: only a sum "
                 "has the sensitivity that the noise is made for; the clip bounds every agent"
             )
 
-    def release_rounds(self, rounds: int) -> tuple[int, ...]:
-        """In which of the rounds 0 .. T-1 something is released."""
+    def release_plan(self, agents: int, rounds: int) -> ReleasePlan:
+        """In which of the rounds 0 .. T-1 something is released, and from how many agents."""
+        if self.releases != "auto" or self.epsilon is None or self.noise_multiplier is not None:
+            return ReleasePlan(self._listed(rounds), self.sampling_rate or 1.0)
+        rate = 1.0 if self.sampling == "fixed-size" else None
+        use = None
+        if self.advice_use == "query":
+            later = range(1, rounds + 1)
+            use = 1.0 - np.array([own_probability(self.p_schedule, t) for t in later])
+        return plan_releases(
+            agents,
+            rounds,
+            self.epsilon,
+            self.delta or default_delta(agents),
+            self.longest,
+            self.initial_points,
+            self.sampling_rate or rate,
+            use,
+        )
+
+    def _listed(self, rounds: int) -> tuple[int, ...]:
+        """The rounds that ``releases`` names."""
         named = "early" if self.private else "all"
         named = self.releases if self.releases != "auto" else named
         if named == "all":
@@ -151,6 +198,16 @@ class DPFTSDESettings(ThompsonSettings):
                 f"but got {self.releases!r}"
             )
         return tuple(t for t in listed if t < rounds)
+
+
+def memory(settings: DPFTSDESettings) -> Released:
+    """An empty memory of releases, for what :func:`told` makes of them."""
+    return Released(HALF_LIFE if settings.advice == "recent" else math.inf)
+
+
+def told(settings: DPFTSDESettings, released: Released) -> Array | None:
+    """What agents are told of the releases so far: (P, M), or None before the first."""
+    return released.latest if settings.advice == "last" else released.average()
 
 
 class DPFTSDEServer(ThompsonServer):
@@ -179,7 +236,8 @@ class DPFTSDEServer(ThompsonServer):
         self.weights = WeightSchedule(
             settings.weights, settings.weights_hold, settings.weights_decay or None
         )
-        self.release_rounds = settings.release_rounds(rounds)
+        #: When something is released, and q.
+        self.release_plan = settings.release_plan(agents, rounds)
         self.delta: float | None = None
         self.budget: PrivacyBudget | None = None
         self.noise_multiplier: float | None = None
@@ -191,7 +249,7 @@ class DPFTSDEServer(ThompsonServer):
             raise SettingsError(
                 "a `budget` needs `epsilon` or `noise-multiplier`: nothing is noisy"
             )
-        self.released = Released()
+        self.released = memory(self.settings)
         self.exhausted = False
 
     @property
@@ -205,12 +263,12 @@ class DPFTSDEServer(ThompsonServer):
         if self.settings.clip is not None:
             return self.settings.clip / math.sqrt(self.regions.count)
         bounded = self.settings.private or self.settings.robust != "none"
-        return math.sqrt(self.settings.features) if bounded else None
+        return self.settings.longest if bounded else None
 
     def _plan_privacy(self, budget: PrivacyBudget | None) -> None:
         s = self.settings
         self.delta = s.delta or default_delta(self.agents)
-        rates = [s.sampling_rate] * len(self.release_rounds)
+        rates = [self.release_plan.sampling_rate] * len(self.release_plan.rounds)
         self.noise_multiplier = s.noise_multiplier
         if s.noise_multiplier is None and s.epsilon is not None and rates:
             self.noise_multiplier = noise_multiplier_for(
@@ -226,13 +284,12 @@ class DPFTSDEServer(ThompsonServer):
         return int(home_regions(self.agents, self.regions.count)[agent])
 
     def _advice(self, agent: int) -> tuple[float, Array | None]:
-        average = self.settings.advice == "average"
-        advice = self.released.average() if average else self.released.latest
+        advice = told(self.settings, self.released)
         return own_probability(self._p_schedule, self.round), advice
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
-        due = self.round in self.release_rounds and not self.exhausted
-        return {"omega": (self.settings.features,)} if due else {}
+        due = self.round in self.release_plan.rounds and not self.exhausted
+        return {"omega": (self.settings.vector_length,)} if due else {}
 
     def _absorb(self, vectors: Mapping[int, Array]) -> None:
         if self.budget is None:  # not private: the sample may be foretold, and can be repeated
@@ -259,7 +316,7 @@ class DPFTSDEServer(ThompsonServer):
 
     def _remember(self, vector: Array, deviation: float) -> None:
         if self.settings.advice == "last":
-            self.released = Released()  # the ones before will not be used again
+            self.released = memory(self.settings)  # the ones before will not be used again
         self.released.add(vector, deviation, self.round)
 
     def _event(self) -> GaussianRelease | FixedSizeRelease:
@@ -269,18 +326,19 @@ class DPFTSDEServer(ThompsonServer):
             return FixedSizeRelease(
                 self.noise_multiplier, self.agents, self._sample_size, self.round
             )
-        return GaussianRelease(self.noise_multiplier, self.settings.sampling_rate, self.round)
+        return GaussianRelease(self.noise_multiplier, self.release_plan.sampling_rate, self.round)
 
     @property
     def _sample_size(self) -> int:
         """N q agents, rounded; at least one."""
-        return fixed_size(self.agents, self.settings.sampling_rate)
+        return fixed_size(self.agents, self.release_plan.sampling_rate)
 
     @property
     def _rate(self) -> float:
         """How likely each agent is to count: q, or what rounding N q leaves of it."""
-        s = self.settings
-        return self._sample_size / self.agents if s.sampling == "fixed-size" else s.sampling_rate
+        if self.settings.sampling == "fixed-size":
+            return self._sample_size / self.agents
+        return self.release_plan.sampling_rate
 
     def _mechanism(self) -> GaussianSum:
         """The noise for this round's weights, before division by q."""
@@ -306,14 +364,14 @@ class DPFTSDEServer(ThompsonServer):
         if self.settings.sampling == "fixed-size":
             selected = fixed_size_sample(self.agents, self._sample_size, entropy)
         else:
-            selected = poisson_sample(self.agents, self.settings.sampling_rate, entropy)
+            selected = poisson_sample(self.agents, self.release_plan.sampling_rate, entropy)
         return {n: vector for n, vector in vectors.items() if selected[n]}
 
     def _sum(self, vectors: Mapping[int, Array], mechanism: GaussianSum | None) -> WeightedSum:
         # The weights and q are fixed, whatever arrives: an agent that is missing or was not
         # selected counts as zero.
         weights = self.weights.at(self.round, self.agents, self.regions.count)
-        total = WeightedSum(weights, self.settings.features, self.bound, mechanism)
+        total = WeightedSum(weights, self.settings.vector_length, self.bound, mechanism)
         if vectors:
             total.add(np.fromiter(vectors, dtype=np.int64), np.stack(list(vectors.values())))
         return total

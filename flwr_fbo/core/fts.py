@@ -90,7 +90,7 @@ class FTSServer(ThompsonServer):
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
         renewed = self.settings.messages == "renewed" and self.round < self.last_round
-        return {"omega": (self.settings.features,)} if self.round == 0 or renewed else {}
+        return {"omega": (self.settings.vector_length,)} if self.round == 0 or renewed else {}
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
         """See :class:`flwr_fbo.core.protocol.Server`."""

@@ -9,7 +9,6 @@ it, which costs nothing.
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
 
 import numpy as np
@@ -45,7 +44,7 @@ class LocallyPrivateAgent:
         self._agent, self._settings, self._records = agent, settings, records
         self._ledger, self._owner = ledger, owner
         self._entropy = entropy or system_entropy()
-        clip = settings.local_clip or math.sqrt(settings.features)
+        clip = settings.local_clip or settings.longest
         self.mechanism = LocalGaussian.for_budget(
             clip, settings.local_epsilon, settings.local_delta, settings.local_answers
         )

@@ -24,17 +24,20 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from flwr_fbo.core.acquisition import all_points, argmax
+from flwr_fbo.core.acquisition import Surface, all_points, argmax
 from flwr_fbo.core.features import RandomFeatures, WeightPosterior
 from flwr_fbo.core.gp import GaussianProcess, Path
 from flwr_fbo.core.hyperparameters import Hyperparameters, fit, prior
+from flwr_fbo.core.improvement import Improvement
 from flwr_fbo.core.regions import Regions
-from flwr_fbo.core.settings import Settings, above, at_least, setting, within
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.scale import SCALE_NUMBERS, ScoreScale, standardised
+from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
+from flwr_fbo.core.space import Array, Indices, Space
+from flwr_fbo.core.trend import PRIOR_MEAN, TrendedProcess
 
 #: What a draw is for; part of the key of its generator.
 EXPLORE, COIN, OWN, MESSAGE, FIT, ESCAPE = range(6)
@@ -46,7 +49,16 @@ ESCAPES = 64
 class ThompsonSettings(Settings):
     """How an agent models its scores and what it shares. The same for all agents of a run."""
 
-    initial_points: int = setting(5, "random points before the first round", at_least(1))
+    initial_points: int = setting(5, "points before the first round", at_least(1))
+    first_point: Literal["random", "centre"] = setting(
+        "random", "the first of them; the others are random"
+    )
+    acquisition: Literal["thompson", "improvement"] = setting(
+        "thompson", "how its own model chooses: by a sampled function, or expected improvement"
+    )
+    advice_use: Literal["query", "prior"] = setting(
+        "query", "follow the others with probability 1 - p_t, or take them as a prior mean"
+    )
     kernel: Literal["matern52", "matern32", "se"] = setting(
         "matern52", "kernel of the agent's own model"
     )
@@ -66,10 +78,19 @@ class ThompsonSettings(Settings):
     feature_kernel: Literal["se", "matern52", "matern32"] = setting(
         "se", "kernel that the shared random features stand for"
     )
-    feature_lengthscale: float = setting(0.2, "its length scale in the unit cube", above(0))
+    feature_lengthscale: float | None = setting(
+        0.2, "its length scale in the unit cube; 0.2 sqrt(D) where unset", above(0)
+    )
     feature_noise: float = setting(0.01, "lambda, noise variance in the shared posterior", above(0))
     message: Literal["sample", "mean"] = setting(
         "sample", "share a draw from the posterior of omega, or its mean"
+    )
+    vector_bound: float | None = setting(
+        None, "an agent shortens what it shares of its model to this length", above(0)
+    )
+    reward_low: float | None = setting(None, "least score there can be, where that is known")
+    reward_high: float | None = setting(
+        None, "largest; where both are known, agents also share the scale of their scores"
     )
     diagnostics: bool = setting(
         False, "send scores to the server, for research only: the run is then NOT PRIVATE"
@@ -79,9 +100,39 @@ class ThompsonSettings(Settings):
     )
     local_delta: float = setting(1e-5, "its delta", within(0, 1, open_low=True, open_high=True))
     local_clip: float | None = setting(
-        None, "bound on the vector before local noise; sqrt(M) where unset", above(0)
+        None, "bound on the vector before local noise; its longest where unset", above(0)
     )
     local_answers: int = setting(10, "vectors that the local budget is to last for", at_least(1))
+
+    def check(self) -> None:
+        """A range has two ends, in order."""
+        low, high = self.reward_low, self.reward_high
+        ends = [end for end in (low, high) if end is not None]
+        if len(ends) == 1 or ends != sorted(set(ends)):
+            raise SettingsError(
+                f"`reward-low` must be below `reward-high`, or both unset, but got {low} and {high}"
+            )
+
+    @property
+    def scale(self) -> ScoreScale | None:
+        """How agents speak of the scale of their scores; None where they cannot."""
+        if self.reward_low is None or self.reward_high is None:
+            return None
+        return ScoreScale(self.reward_low, self.reward_high)
+
+    @property
+    def vector_length(self) -> int:
+        """How many numbers an agent shares: M, and two of its scores' scale."""
+        return self.features + (0 if self.scale is None else SCALE_NUMBERS)
+
+    @property
+    def longest(self) -> float:
+        """The norm that no honest vector exceeds, or sqrt(M), which a sample has."""
+        bound = self.vector_bound or math.sqrt(self.features)
+        return bound if self.scale is None else math.hypot(bound, self.scale.longest)
+
+
+Source: TypeAlias = Literal["initial", "own", "advice", "escape"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -90,6 +141,20 @@ class Advice:
 
     weights: Array
     regions: Regions
+    #: The others' mean score and its spread, where they were told.
+    scale: tuple[float, float] | None = None
+
+
+def advice_of(weights: Array, regions: Regions, settings: ThompsonSettings) -> Advice:
+    """What a sum of agents' vectors (P, M) or (P, M + 2) says; one row is for all sub-regions."""
+    if len(weights) == 1:
+        regions = Regions((1,) * len(regions.splits))
+    expected = (regions.count, settings.vector_length)
+    if weights.shape != expected or not np.all(np.isfinite(weights)):
+        raise ValueError(f"`advice` must be finite and {expected}, but got {weights.shape}")
+    functions, numbers = weights[:, : settings.features], weights[:, settings.features :]
+    scale = None if settings.scale is None else settings.scale.told(numbers.mean(axis=0))
+    return Advice(functions, regions, scale)
 
 
 @dataclass(frozen=True)
@@ -97,7 +162,7 @@ class Proposal:
     """Where to evaluate next, and on whose word."""
 
     unit: Array
-    source: Literal["initial", "own", "advice", "escape"]
+    source: Source
 
 
 class ThompsonSampler:
@@ -120,6 +185,7 @@ class ThompsonSampler:
         self._fits: dict[int, Hyperparameters] = {}
         self._model: GaussianProcess | None = None
         self._modelled_with: Hyperparameters | None = None
+        self._advice: Advice | None = None
 
     def _rng(self, purpose: int, round: int) -> np.random.Generator:
         return np.random.default_rng([*self._seed, purpose, round])
@@ -127,8 +193,12 @@ class ThompsonSampler:
     def explore(
         self, count: int, low: float | Array = 0.0, high: float | Array = 1.0, round: int = 0
     ) -> Array:
-        """Random points of a box of the space, to begin with: (count, D)."""
-        return self.space.sample(count, self._rng(EXPLORE, round), low, high)
+        """Points of a box of the space, to begin with: (count, D)."""
+        points = self.space.sample(count, self._rng(EXPLORE, round), low, high)
+        if self.settings.first_point == "centre" and round == 0 and count:
+            middle = np.full((1, self.space.dimension), 0.5)
+            points = np.vstack([self.space.snap(middle), points[1:]])
+        return points
 
     def tell(self, unit: Array, score: float | None) -> None:
         """Take in an evaluation; a failed one (None) is avoided and otherwise ignored."""
@@ -141,18 +211,59 @@ class ThompsonSampler:
         self._units.append(point)
         self._scores.append(float(score))
 
+    def heed(self, advice: Advice | None) -> None:
+        """Take in what the others say, for the points and messages from now on."""
+        self._advice = advice
+
     def ask(
         self, round: int, own_probability: float = 1.0, advice: Advice | None = None
     ) -> Proposal:
         """Where to evaluate in a round (Algorithm 2, lines 4-8)."""
-        own = advice is None or self._rng(COIN, round).random() <= own_probability
+        if advice is not None:
+            self.heed(advice)
+        return self._alone(round) if self._is_prior else self._tossed(round, own_probability)
+
+    @property
+    def _is_prior(self) -> bool:
+        return self.settings.advice_use == "prior"
+
+    def _tossed(self, round: int, own_probability: float) -> Proposal:
+        """The papers' agent: its own model, or with probability 1 - p_t the others' function."""
+        advice = self._advice
+        if advice is None or self._rng(COIN, round).random() <= own_probability:
+            return self._alone(round)
         rng = self._rng(OWN, round)
-        path = self.model().sample_path(rng, self._beta(round)) if own else self._advised(advice)
-        regions = None if own or advice is None else advice.regions
-        unit = argmax(path, self.space, rng, regions, self._incumbents())
+        return self._searched(self._told(advice), rng, round, "advice", advice.regions)
+
+    def _alone(self, round: int) -> Proposal:
+        """By the agent's own model, in which advice may be the prior mean."""
+        rng, prior = self._rng(OWN, round), self._prior
+        surface: Surface
+        if self.settings.acquisition == "improvement":
+            surface = Improvement.over(self.trended())
+        elif self._is_prior:
+            surface = self.trended().sample_path(rng, self._beta(round))
+        else:
+            surface = self.model().sample_path(rng, self._beta(round))
+        source: Source = "own" if self._scores or prior is None else "advice"
+        return self._searched(surface, rng, round, source, None if prior is None else prior.regions)
+
+    @property
+    def _prior(self) -> Advice | None:
+        return self._advice if self._is_prior else None
+
+    def _searched(
+        self,
+        surface: Surface,
+        rng: np.random.Generator,
+        round: int,
+        source: Source,
+        regions: Regions | None,
+    ) -> Proposal:
+        unit = argmax(surface, self.space, rng, regions, self._incumbents())
         if self._has_failed(unit):
             return Proposal(self._escape(self._rng(ESCAPE, round)), "escape")
-        return Proposal(unit, "own" if own else "advice")
+        return Proposal(unit, source)
 
     def _has_failed(self, unit: Array) -> bool:
         return any(np.array_equal(unit, failed) for failed in self._failed)
@@ -165,20 +276,37 @@ class ThompsonSampler:
         left = [point for point in points if not self._has_failed(point)]
         return np.asarray(rng.choice(left if left else points))
 
-    def _advised(self, advice: Advice | None) -> Path:
-        if advice is None or self.features is None:
+    def _told(self, advice: Advice) -> Path:
+        if self.features is None:
             raise ValueError("advice can only be followed with the features it was made for")
         return Path(self.features, advice.weights)
 
     def message(self, round: int) -> Array:
-        """omega_{n,t}, what the agent shares of its model (equation 2): (M,)."""
+        """What the agent shares: omega_{n,t} (equation 2) and, where it can, its scores' scale."""
         if self.features is None:
             raise ValueError("an agent without shared features has no message")
+        s = self.settings
         design = self.features(self._embedded())
-        posterior = WeightPosterior(design, self._targets(), self.settings.feature_noise)
-        if self.settings.message == "mean":
-            return posterior.mean()
-        return posterior.sample(self._rng(MESSAGE, round))
+        posterior = WeightPosterior(design, self._targets(), s.feature_noise)
+        omega = posterior.mean() if s.message == "mean" else None
+        if omega is None:
+            omega = posterior.sample(self._rng(MESSAGE, round))
+        if s.vector_bound is not None:
+            omega = omega * min(1.0, s.vector_bound / max(float(np.linalg.norm(omega)), 1e-300))
+        if s.scale is None:
+            return omega
+        return np.concatenate([omega, s.scale.numbers(np.array(self._scores))])
+
+    def trended(self) -> TrendedProcess:
+        """The posterior over the agent's own objective, with the advice as its prior mean."""
+        advice, process = self._prior, self.model()
+        if advice is None:
+            return TrendedProcess(process)
+        return TrendedProcess(process, self._told(advice), self._places(advice))
+
+    def _places(self, advice: Advice, count: int | None = None) -> Indices:
+        units = np.array(self._units[:count]).reshape(-1, self.space.dimension)
+        return advice.regions.locate(units)
 
     def model(self) -> GaussianProcess:
         """The posterior over the agent's own objective, in standardised scores."""
@@ -187,7 +315,7 @@ class ThompsonSampler:
         if known is None or self._modelled_with != parameters:
             kernel = parameters.kernel(self.settings.kernel, self.space)
             self._model = GaussianProcess(kernel, parameters.noise, x, y)
-        elif len(known.y) < len(y):
+        elif not np.array_equal(known.y, y):
             self._model = known.with_data(x, y)
         self._modelled_with = parameters
         assert self._model is not None
@@ -207,26 +335,33 @@ class ThompsonSampler:
 
     def _targets(self, count: int | None = None) -> Array:
         y = np.array(self._scores[:count])
-        if not self.settings.standardise or not y.any():
+        if not self.settings.standardise:
             return y
-        y /= np.abs(y).max()  # squares of huge scores would overflow
-        y -= y.mean()
-        spread = y.std()
-        return y / spread if spread > 1e-12 else np.zeros_like(y)
+        return standardised(y, None if self._advice is None else self._advice.scale)
 
     def _parameters(self) -> Hyperparameters:
-        """The last due fit: a function of the observations up to then, made at most once."""
+        """The last due fit: of the observations up to then, made at most once."""
         s = self.settings
         due = len(self._scores) // s.refit_every * s.refit_every if s.refit_every else 0
         if due == 0:
             return prior(self.space.dimension, s.lengthscale, s.noise)
         if due not in self._fits:
-            x, y, rng = self._embedded(due), self._targets(due), self._rng(FIT, due)
+            x, y, rng = self._embedded(due), self._unexplained(due), self._rng(FIT, due)
             found = fit(s.kernel, self.space, x, y, rng, s.lengthscale, s.noise)
             self._fits[due] = found
             if self._on_fit is not None:
                 self._on_fit(due, found)
         return self._fits[due]
+
+    def _unexplained(self, count: int) -> Array:
+        """The first scores less what the advice foretold: what the agent's kernel is to model."""
+        y, advice = self._targets(count), self._prior
+        if advice is None:
+            return y
+        foretold: Array = self._told(advice).value(
+            self._embedded(count), self._places(advice, count)
+        )
+        return np.asarray(y - PRIOR_MEAN[1] * (foretold - foretold.mean()))
 
     def _beta(self, round: int) -> float:
         """beta_t: constant, or B + sigma sqrt(2 (gamma + 1 + log(4 / delta))) with delta = .1.

@@ -10,13 +10,14 @@ kind            values                            arrays
 ``step``        ``own-probability``               ``advice`` (P, M), or none
 ==============  ================================  ============================
 
-Any may expect ``omega`` (M,) in the reply; nothing else is ever sent, but ``diagnostics`` (2,)
-in runs that say they are not private.
+Any may expect ``omega`` in the reply: (M,), or (M + 2,) where agents share the scale of their
+scores too. Nothing else is ever sent, but ``diagnostics`` (2,) in runs that say they are not
+private. Advice has as many columns.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
 from dataclasses import asdict
 
 import numpy as np
@@ -28,7 +29,7 @@ from flwr_fbo.core.kernels import kernel_named
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.space import Array, Space
-from flwr_fbo.core.thompson import Advice, ThompsonSampler, ThompsonSettings
+from flwr_fbo.core.thompson import ThompsonSampler, ThompsonSettings, advice_of
 
 KIND = "thompson"
 #: Rounds of an agent's history before the start are keyed apart from the federation's.
@@ -39,7 +40,8 @@ def thompson_setup(
     space: Space, settings: ThompsonSettings, regions: Regions, rng: np.random.Generator
 ) -> Setup:
     """What the server tells every agent once: settings, shared features, sub-regions."""
-    kernel = kernel_named(settings.feature_kernel, settings.feature_lengthscale)
+    lengthscale = settings.feature_lengthscale or 0.2 * math.sqrt(space.dimension)
+    kernel = kernel_named(settings.feature_kernel, lengthscale)
     features = RandomFeatures.draw(kernel, settings.features, space.embedding_dimension, rng)
     agent_keys = ThompsonSettings.keys()
     values = {k: v for k, v in settings.to_mapping().items() if k in agent_keys}
@@ -88,6 +90,7 @@ class ThompsonAgent:
 
     def work(self, request: Request) -> None:
         """Evaluate what is asked for and is not recorded yet."""
+        self._heed(request)
         if request.kind == "explore":
             self._explore(request)
         elif request.kind == "history":
@@ -99,6 +102,7 @@ class ThompsonAgent:
 
     def share(self, request: Request) -> Reply:
         """What is expected, of what is known now."""
+        self._heed(request)
         arrays: dict[str, Array] = {}
         if "omega" in request.expects:
             arrays["omega"] = self.sampler.message(request.round)
@@ -134,21 +138,14 @@ class ThompsonAgent:
         if self._evaluator.recorded(request.round) is not None:
             return  # the message was delivered twice, or the agent crashed after evaluating
         probability = float(request.values["own-probability"])
-        advice = self._advice(request.arrays)
-        proposal = self.sampler.ask(request.round, probability, advice)
+        proposal = self.sampler.ask(request.round, probability)
         self._evaluate(proposal.unit, request.round, 0, proposal.source)
 
-    def _advice(self, arrays: Mapping[str, Array]) -> Advice | None:
-        if "advice" not in arrays:
-            return None
-        weights = arrays["advice"]
-        regions = self._regions
-        if len(weights) == 1:  # one function for the whole space
-            regions = Regions((1,) * len(regions.splits))
-        expected = (regions.count, self._features.count)
-        if weights.shape != expected or not np.all(np.isfinite(weights)):
-            raise ValueError(f"`advice` must be finite and {expected}, but got {weights.shape}")
-        return Advice(weights, regions)
+    def _heed(self, request: Request) -> None:
+        """Take in the advice that comes with a request; without any, that of before stays."""
+        if "advice" in request.arrays:
+            settings = self.sampler.settings
+            self.sampler.heed(advice_of(request.arrays["advice"], self._regions, settings))
 
     def _evaluate(self, unit: Array, round: int, play: int, source: str) -> None:
         if self._evaluator.recorded(round, play) is None:

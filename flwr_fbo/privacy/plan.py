@@ -149,8 +149,11 @@ class Plan:
         asked = "" if self.target is None else f" (asked for: {self.target:g})"
         ratio = self.noise_to_signal
         verdict = "the noise drowns any signal" if ratio > 1 else "the signal can come through"
+        rounds = [t for t, releases in enumerate(self.schedule) if releases]
+        which = "" if len(rounds) in (1, self.rounds) or len(rounds) > 12 else ", in the rounds "
+        listed = which and which + ", ".join(map(str, rounds))
         return [
-            f"{self.agents} agents, {self.rounds} rounds, {self.releases} releases",
+            f"{self.agents} agents, {self.rounds} rounds, {self.releases} releases{listed}",
             f"noise multiplier z   {self.noise_multiplier:.4f}",
             f"sampling rate q      {self.sampling_rate:g}",
             f"delta                {self.delta:.3g}",

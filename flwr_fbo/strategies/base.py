@@ -195,7 +195,7 @@ class FBOStrategy(Strategy):
         """How many evaluations every agent makes in a whole run; None where that varies."""
         return None
 
-    def lengthened(self, planned: int) -> dict[str, Any]:
+    def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
         """Settings to hold on to when a run gets more rounds than were planned."""
         raise SettingsError(
             "`rounds` does not say how long this strategy goes on: it spends its `budget`, which "

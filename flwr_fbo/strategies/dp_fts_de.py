@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from flwr_fbo.privacy.ledger import Ledger
 from flwr_fbo.privacy.released import Released
 from flwr_fbo.strategies.base import Release, RunPlan, logger
 from flwr_fbo.strategies.fts import PAPER_AGENT, ThompsonStrategy
+from flwr_fbo.tasks import Task
 
 
 class DPFTSDE(ThompsonStrategy):
@@ -33,11 +34,20 @@ class DPFTSDE(ThompsonStrategy):
         "weights-decay": 30,
         "clip": 22.0,
         "sensitivity": "paper",
+        "advice": "last",
         "releases": "all",
         "accountant": "moments",
     }
 
     _ledger: Ledger | None = None
+
+    @classmethod
+    def presets_for(cls, task: Task, seed: int) -> Mapping[str, Any]:
+        """The range of the scores, where the task says it, lets agents share their scale."""
+        if task.score_range is None:
+            return {}
+        low, high = task.score_range
+        return {"reward-low": low, "reward-high": high}
 
     def build(self, plan: RunPlan) -> Server:
         """See :class:`FBOStrategy`."""
@@ -62,7 +72,7 @@ class DPFTSDE(ThompsonStrategy):
         header = {
             "strategy": "dp-fts-de",
             "agents": plan.agents,
-            "releases": list(s.release_rounds(plan.rounds)),
+            "releases": list(s.release_plan(plan.agents, plan.rounds).rounds),
             "delta": delta,
             "epsilon": s.epsilon,
             "accountant": s.account,
@@ -74,12 +84,17 @@ class DPFTSDE(ThompsonStrategy):
         self._ledger = make(plan.ledger, header)
         return PrivacyBudget(s.epsilon or math.inf, delta, self._ledger, s.account)
 
-    def lengthened(self, planned: int) -> dict[str, Any]:
+    def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
         """See :class:`FBOStrategy`: the noise is that of the releases that were planned."""
-        releases = self.settings.release_rounds(planned)
-        if not self.settings.private or not releases:  # without any, nothing was charged
+        if not self.settings.private:
             return {}
-        return {"releases": ",".join(map(str, releases))}
+        made = self.settings.release_plan(agents, planned)
+        if not made.rounds:  # without any, nothing was charged
+            return {}
+        return {
+            "releases": ",".join(map(str, made.rounds)),
+            "sampling-rate": made.sampling_rate,
+        }
 
     def close(self) -> None:
         """See :class:`FBOStrategy`."""

@@ -20,6 +20,13 @@ from flwr_fbo.strategies.base import FBOStrategy, Release, RunPlan
 #: and features so narrow that little is shared between neighbouring points.
 PAPER_AGENT: dict[str, Any] = {
     "initial-points": 10,
+    "first-point": "random",
+    "acquisition": "thompson",
+    "advice-use": "query",
+    "message": "sample",
+    "vector-bound": None,
+    "reward-low": None,
+    "reward-high": None,
     "kernel": "se",
     "standardise": False,
     "features": 100,
@@ -39,7 +46,7 @@ class ThompsonStrategy(FBOStrategy):
         """See :class:`FBOStrategy`."""
         return self.settings.initial_points + self.run_plan.rounds
 
-    def lengthened(self, planned: int) -> dict[str, Any]:
+    def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
         """See :class:`FBOStrategy`: agents just take more steps."""
         return {}
 
@@ -49,7 +56,8 @@ class ThompsonStrategy(FBOStrategy):
         assert isinstance(server, ThompsonServer)
         arrays = server.setup().arrays
         features = RandomFeatures(arrays["frequencies"], arrays["phases"])
-        found = recommend(server.space, features, server.regions, weights, deviation, releases)
+        functions = weights[:, : features.count]  # and not the scale of the scores
+        found = recommend(server.space, features, server.regions, functions, deviation, releases)
         return found.to_dict()
 
     def best(self) -> float | None:
