@@ -26,6 +26,13 @@ from flwr_fbo.privacy.sensitivity import joint_sensitivity
 LINE = Space({"x": Float(0, 1)})
 
 
+#: The papers' agent, which the defaults are not.
+PAPER = {
+    "acquisition": "thompson", "advice_use": "query", "message": "sample", "vector_bound": None,
+    "first_point": "random", "advice": "last",
+}  # fmt: skip
+
+
 def make(agents=12, rounds=5, space=LINE, entropy=11, budget=None, seed=0, **given):
     given = {"features": 5, "regions": 2, "accountant": "rdp", **given}
     entropy = None if entropy is None else seeded_entropy(entropy)
@@ -220,9 +227,13 @@ def test_noise_comes_from_the_operating_system_unless_it_says_not_private():
     assert np.array_equal(seeded.released.latest, same.released.latest)
 
 
-def test_the_bound_is_s_over_root_p_and_in_private_root_m_where_unset():
+def test_the_bound_is_s_over_root_p_and_in_private_the_longest_vector_where_unset():
     assert make(clip=6.0, regions=4).bound == 3.0
-    assert make(noise_multiplier=1.0, features=9, regions=4).bound == 3.0
+    samples = make(noise_multiplier=1.0, features=9, regions=4, vector_bound=None)
+    assert samples.bound == 3.0  # sqrt(M)
+    assert make(noise_multiplier=1.0, features=9, regions=4).bound == 2.0
+    scaled = make(noise_multiplier=1.0, reward_low=0.0, reward_high=1.0)
+    assert scaled.bound == pytest.approx(np.hypot(2.0, 0.7 * np.sqrt(2)))
     assert make().bound is None
 
 
@@ -238,13 +249,14 @@ def test_the_bound_is_s_over_root_p_and_in_private_root_m_where_unset():
         ({"releases": "5, 2,2,0, 99"}, 6, (0, 2, 5)),
         ({}, 3, (0, 1, 2)),
         ({"noise_multiplier": 1.0}, 5, (0, 1, 2, 4)),
-        ({"epsilon": 5.0}, 3, (0, 1, 2)),
+        ({"epsilon": 5.0, "releases": "early"}, 3, (0, 1, 2)),
+        ({"epsilon": 1e-3}, 9, (0, 8)),  # too little for more than one or two
         ({"releases": "all"}, 0, ()),
     ],
 )
 def test_rounds_that_release(given, rounds, expected):
     server = make(rounds=rounds, **given)
-    assert server.release_rounds == expected
+    assert server.release_plan.rounds == expected
     asked = []
     while not server.finished:
         requests = server.requests(range(12))
@@ -478,6 +490,14 @@ def test_it_runs_with_agents():
     parties = [Party(server.setup(), seed=n) for n in range(4)]
     run(server, parties)
     assert [p.calls for p in parties] == [6] * 4
+    assert parties[0].evaluations()[3]["source"] == "own"  # in which the advice is a prior
+
+
+def test_in_the_papers_form_the_first_query_follows_the_others():
+    server = make(agents=4, rounds=3, space=SQUARE, features=20, regions=4, noise_multiplier=1.0,
+                  initial_points=3, **PAPER)  # fmt: skip
+    parties = [Party(server.setup(), seed=n) for n in range(4)]
+    run(server, parties)
     assert parties[0].evaluations()[3]["source"] == "advice"  # p_1 = 0
 
 

@@ -18,7 +18,11 @@ AGENT = {
     "refit_every": 0, "standardise": False, "features": 50, "feature_lengthscale": 0.03,
     "feature_noise": 0.01,
 }  # fmt: skip
-FEDERATION = {"p_schedule": "1-1/sqrt(t)", "weights_hold": 5, "weights_decay": 5}
+FEDERATION = {
+    "p_schedule": "1-1/sqrt(t)", "weights_hold": 5, "weights_decay": 5,
+    "acquisition": "thompson", "advice_use": "query", "message": "sample", "vector_bound": None,
+    "first_point": "random", "advice": "last",
+}  # fmt: skip
 
 
 def server_of(name, seed):
