@@ -20,6 +20,12 @@ import numpy as np
 
 from flwr_fbo.simulation import simulate_run
 
+#: Our agent and releases, with what the paper's agents know of the functions too.
+DEFAULTS: dict[str, Any] = {
+    "strategy": "dp-fts-de", "preset": "default", "initial-points": 10, "kernel": "se",
+    "lengthscale": 0.03, "noise": 0.01, "refit-every": 0, "features": 50,
+    "feature-lengthscale": 0.03, "feature-noise": 0.01,
+}  # fmt: skip
 #: FTS without distributed exploration is one region (the paper's "modified FTS").
 STRATEGIES: dict[str, dict[str, Any]] = {
     "TS, alone": {"strategy": "local-ts"},
@@ -33,18 +39,10 @@ STRATEGIES: dict[str, dict[str, Any]] = {
         "sampling-rate": 0.25,
         "noise-multiplier": 1.0,
     },
-    "DP-FTS-DE, our releases, epsilon 7.05": {
-        "strategy": "dp-fts-de", "epsilon": 7.05, "clip": 12.73, "releases": "early",
-        "sensitivity": "exact", "accountant": "pld",
-    },
-    "DP-FTS-DE, our releases, epsilon 4": {
-        "strategy": "dp-fts-de", "epsilon": 4.0, "clip": 8.49, "releases": "early",
-        "sensitivity": "exact", "accountant": "pld",
-    },
-    "DP-FTS-DE, our releases, epsilon 2": {
-        "strategy": "dp-fts-de", "epsilon": 2.0, "clip": 8.49, "releases": "early",
-        "sensitivity": "exact", "accountant": "pld",
-    },
+    "our defaults, epsilon 4": {**DEFAULTS, "epsilon": 4.0},
+    "our defaults, epsilon 1": {**DEFAULTS, "epsilon": 1.0},
+    "our defaults, no privacy": DEFAULTS,
+    "our defaults, epsilon 2": {**DEFAULTS, "epsilon": 2.0},
 }  # fmt: skip
 
 
@@ -66,12 +64,14 @@ def main() -> None:
     parser.add_argument("--functions", type=int, default=6)
     parser.add_argument("--first-seed", type=int, default=100)
     parser.add_argument("--out", type=Path, default=None)
+    parser.add_argument("--only", nargs="*", default=[""], help="beginnings of names")
     arguments = parser.parse_args()
     seeds = range(arguments.first_seed, arguments.first_seed + arguments.functions)
     print(f"{arguments.agents} agents, {arguments.rounds} rounds, seeds {list(seeds)}")
     print(f"{'':<40} {'epsilon':>8} {'regret':>16}   after 0 / 5 / 10 / 20 / {arguments.rounds}")
     saved: dict[str, Any] = {}
-    for name, settings in STRATEGIES.items():
+    chosen = {k: v for k, v in STRATEGIES.items() if k.startswith(tuple(arguments.only))}
+    for name, settings in chosen.items():
         start = time.process_time()
         results = [regret(settings, arguments.agents, arguments.rounds, s) for s in seeds]
         curves = np.array([r["regret"] for r in results])  # (functions, rounds + 1)

@@ -52,11 +52,14 @@ class Improvement:
 
     def scan(self, x: Array, regions: Indices | None = None) -> Array:
         """See :meth:`flwr_fbo.core.gp.Path.scan`."""
-        return self.value(x, regions)
+        return self._at(x, regions, roughly=True)
 
     def value(self, x: Array, regions: Indices | None = None) -> Array:
         """At the rows of x (n, E): (n,)."""
-        mean, variance = self.model.posterior(x, regions)
+        return self._at(x, regions, roughly=False)
+
+    def _at(self, x: Array, regions: Indices | None, roughly: bool) -> Array:
+        mean, variance = self.model.posterior(x, regions, roughly)
         deviation = np.sqrt(variance)
         return np.asarray(np.log(deviation) + log_gain((mean - self.best) / deviation)[0])
 
