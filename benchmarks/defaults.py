@@ -2,7 +2,7 @@
 
     FLWR_FBO_DATA=DIR python -m benchmarks.defaults run landmine --seeds 3 [--evaluations 40]
     FLWR_FBO_DATA=DIR python -m benchmarks.defaults join landmine --seeds 1
-    python -m benchmarks.defaults table
+    python -m benchmarks.defaults table     (or page: into docs/defaults.md)
 
 ``run`` has all parties optimise at the same time; ``join`` has each party come to a federation of
 the others when it is over. What was run is kept in ``benchmarks/results/defaults.jsonl``, a line
@@ -33,6 +33,7 @@ from flwr_fbo.core.space import Array
 from flwr_fbo.core.thompson import ThompsonSettings
 
 FIRST_SEED = 1000
+PAGE = Path(__file__).parents[1] / "docs" / "defaults.md"
 RESULTS = Path(__file__).parent / "results" / "defaults.jsonl"
 PARTIES = {"landmine": 29, "activity": 30, "digits": 30, "unrelated": 30}
 #: The paper's noise and sampling on landmine (Section 5.2).
@@ -219,7 +220,7 @@ def _gains(mine: dict[int, Array], other: dict[int, Array]) -> list[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
-    parser.add_argument("command", choices=["run", "join", "table"])
+    parser.add_argument("command", choices=["run", "join", "table", "page"])
     parser.add_argument("problem", nargs="?", choices=list(PARTIES))
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--evaluations", type=int, default=40)
@@ -227,6 +228,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.command == "table":
         print("\n".join(report()))
+        return
+    if given.command == "page":
+        PAGE.write_text(written(PAGE.read_text()))
         return
     if given.problem is None:
         parser.error("a problem must be named")
@@ -238,6 +242,13 @@ def main() -> None:
     store(given.command, given.problem, methods, range(FIRST_SEED, FIRST_SEED + given.seeds))
 
 
+def written(page: str) -> str:
+    """The page with the tables of what is known now."""
+    before, rest = page.split("<!-- measured -->\n")
+    after = rest.split("<!-- end -->")[1]
+    return before + "<!-- measured -->\n" + "\n".join(report()) + "\n<!-- end -->" + after
+
+
 def report() -> list[str]:
     """All tables."""
     lines: list[str] = []
@@ -245,7 +256,10 @@ def report() -> list[str]:
         against = ("Optuna TPE, alone", "local TS", "our agent, alone")
         for kind, others in (("run", against), ("join", ("alone",))):
             made = table(kind, name, others)
-            lines += [*made, ""] if made else []
+            said = (
+                "all at the same time" if kind == "run" else f"one after {BEFORE} evaluations each"
+            )
+            lines += [f"### {name}, {said}", "", *made, ""] if made else []
     return lines
 
 
