@@ -171,7 +171,8 @@ def test_mistakes_are_told_in_one_line(
 def test_help_teaches_by_an_example_each() -> None:
     commands = {command.callback.__name__: command for command in app.registered_commands}  # type: ignore[union-attr]
     assert set(commands) == {
-        "run", "resume", "report", "new", "privacy", "audit", "tasks", "data", "strategies"
+        "run", "resume", "report", "new", "privacy", "audit", "tasks", "data", "strategies",
+        "reproduce",
     }  # fmt: skip
     for name, command in commands.items():
         assert f"Example: flwr-fbo {name}" in (command.callback.__doc__ or ""), name

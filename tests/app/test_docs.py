@@ -51,6 +51,7 @@ ELSEWHERE = {
     ("README.md", "sh"): (".ci/run", "command_after"),
     ("CONTRIBUTING.md", "sh"): (".ci/run", ".venv/bin/mypy"),
     ("docs/existing-apps.md", "diff"): ("tests/app/test_existing_apps.py", "git"),
+    ("docs/own-task.md", "sh"): ("tests/app/test_own_tasks.py", "answer-within=5"),
     ("docs/deployment.md", "sh"): ("tests/flower/test_deployment.py", "supernode.sh"),
     ("docs/deployment.md", "toml"): ("tests/flower/processes.py", "[superlink."),
 }

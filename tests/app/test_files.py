@@ -99,7 +99,7 @@ class TestSpec:
 
     def test_empty_values_of_a_run_config_are_unset(self) -> None:
         spec = RunSpec.from_mapping({"task": "digits", "epsilon": "", "regions": ""})
-        assert spec.strategy.settings.to_mapping()["regions"] == 4
+        assert spec.strategy.settings.to_mapping()["regions"] == 1
 
     def test_unknown_keys_are_refused_with_the_nearest(self) -> None:
         with pytest.raises(SettingsError, match="did you mean `epsilon`"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -14,6 +15,7 @@ import pytest
 
 from flwr_fbo import Float, Int, Partition, Result, Space, Task, simulate, task
 from flwr_fbo.progress import summary
+from tests.app.test_cli import flwr_fbo as command
 from tests.app.test_docs import ROOT
 
 
@@ -36,6 +38,25 @@ def test_with_torch(tmp_path: Path) -> None:
     assert found.failures == 0
     assert found.best[-1] is not None
     assert found.best[-1] > 0.8
+
+
+def test_the_command_for_long_evaluations(tmp_path: Path) -> None:
+    """That of the docs, shorter: `--set answer-within=5` of a task that is a module's."""
+    page = (ROOT / "docs" / "own-task.md").read_text()
+    (code,) = re.findall(r"```python\n(# hills.py\n.*?)\nresult = ", page, re.DOTALL)
+    (told,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (tmp_path / "hills.py").write_text(code)
+    program, *arguments = told.split()
+    assert program == "flwr-fbo"
+    assert "answer-within=5" in arguments
+    short = ("--rounds", "2", "--set", "initial-points=2", "--engine", "inline", "--json")
+    done = command(*arguments, *short, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["complete"]
+    assert found["agents"] == 3
+    assert found["evaluations"][-1] >= 1
+    assert sorted(p.name for p in tmp_path.glob("flwr-fbo-runs/*/agents/*.worker.log"))
 
 
 def test_errors_are_kept_for_the_owner_with_their_parameters(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ class Watch(Callback):
 
 def test_every_release_is_kept(tmp_path: Path) -> None:
     watch = Watch()
-    found = simulate(hill, strategy=DPFTSDE(epsilon=4.0, regions=2), run_dir=tmp_path / "r",
+    found = simulate(hill, strategy=DPFTSDE(epsilon=4.0, regions=2, releases="early", features=100), run_dir=tmp_path / "r",
                      callbacks=[watch], **SMALL)  # fmt: skip
     releases = RunDirectory(tmp_path / "r").releases.read()
     assert [r.round for r in releases] == [0, 1, 2]  # the early ones of four rounds
@@ -70,7 +70,7 @@ def test_a_crash_between_checkpoint_and_release_loses_neither(tmp_path: Path) ->
                 raise ArithmeticError("the power went")
 
     with pytest.raises(ArithmeticError):
-        simulate(hill, strategy=DPFTSDE(epsilon=4.0), run_dir=tmp_path / "r",
+        simulate(hill, strategy=DPFTSDE(epsilon=4.0, releases="early"), run_dir=tmp_path / "r",
                  callbacks=[Crash()], **SMALL)  # fmt: skip
     lost = tmp_path / "r" / "releases" / "round-0001.npz"
     before = RunDirectory(tmp_path / "r").releases.read()

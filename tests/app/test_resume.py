@@ -87,7 +87,8 @@ class TestRules:
         assert found.seconds > 0
 
     def test_comparisons_are_made_as_long(self, tmp_path: Path) -> None:
-        simulate(hill, rounds=2, compare=["random"], run_dir=tmp_path, **SMALL)
+        few = {"initial_points": 5, **SMALL}
+        simulate(hill, rounds=2, compare=["random"], run_dir=tmp_path, **few)
         found = resume(tmp_path, hill, rounds=4)
         assert found.compared["random"].evaluations == found.evaluations == [5, 6, 7, 8, 9]
 
@@ -101,7 +102,9 @@ class TestRules:
         with monkeypatch.context() as patched:
             patched.setattr(flwr_fbo.simulation, "_rivals_result", broken)
             with pytest.raises(KeyboardInterrupt):
-                simulate(hill, rounds=2, compare=rivals, run_dir=tmp_path, **SMALL)
+                simulate(
+                    hill, rounds=2, initial_points=5, compare=rivals, run_dir=tmp_path, **SMALL
+                )
         found = resume(tmp_path, hill)
         assert set(found.compared) == {"random", "local-ts"}
         stored = json.loads((tmp_path / "result.json").read_text())
@@ -112,7 +115,7 @@ class TestPrivateRuns:
     """The budget is for the releases that were planned; more rounds never add one."""
 
     def test_more_rounds_cost_nothing(self, tmp_path: Path) -> None:
-        private = DPFTSDE(epsilon=4.0, releases="early")
+        private = DPFTSDE(initial_points=5, epsilon=4.0, releases="early")
         before = simulate(hill, strategy=private, rounds=3, run_dir=tmp_path, **SMALL)
         made = charges(tmp_path)
         assert made == 3  # rounds 0, 1 and 2
@@ -131,7 +134,7 @@ class TestPrivateRuns:
         assert again.epsilon == before.epsilon
 
     def test_stopped_early_it_makes_the_releases_that_are_left(self, tmp_path: Path) -> None:
-        private = DPFTSDE(epsilon=4.0, releases="all")
+        private = DPFTSDE(initial_points=5, epsilon=4.0, releases="all")
         simulate(hill, strategy=private, rounds=6, max_evaluations=18, run_dir=tmp_path, **SMALL)
         assert charges(tmp_path) == 2
         found = resume(tmp_path, hill, rounds=9, max_evaluations=None)
@@ -163,14 +166,14 @@ class TestRefusals:
     def test_what_would_be_another_run(
         self, tmp_path: Path, changes: dict[str, Any], fault: str
     ) -> None:
-        simulate(hill, rounds=2, epsilon=4.0, run_dir=tmp_path, **SMALL)
+        simulate(hill, rounds=2, epsilon=4.0, regions=4, run_dir=tmp_path, **SMALL)
         before = (tmp_path / "config.json").read_text()
         with pytest.raises(SettingsError, match=fault):
             resume(tmp_path, hill, **changes)
         assert (tmp_path / "config.json").read_text() == before
 
     def test_what_is_repeated_is_no_change(self, tmp_path: Path) -> None:
-        simulate(hill, rounds=2, epsilon=4.0, run_dir=tmp_path, **SMALL)
+        simulate(hill, rounds=2, epsilon=4.0, regions=4, run_dir=tmp_path, **SMALL)
         assert resume(tmp_path, hill, regions=4, epsilon=4.0, rounds=2).complete
 
     def test_rounds_of_a_strategy_that_counts_evaluations(self, tmp_path: Path) -> None:
@@ -179,7 +182,8 @@ class TestRefusals:
             resume(tmp_path, rounds=30)
 
     def test_from_the_command_line(self, tmp_path: Path) -> None:
-        simulate("synthetic", rounds=1, points=50, run_dir=tmp_path / "r", **SMALL)
+        few = {"points": 50, "initial_points": 5, **SMALL}
+        simulate("synthetic", rounds=1, run_dir=tmp_path / "r", **few)
         wrong = command("resume", "r", "--set", "patiense=none", cwd=tmp_path)
         assert wrong.returncode == 2
         assert "did you mean `patience`" in wrong.stderr
@@ -199,10 +203,13 @@ def test_losses_of_before_are_counted_after(tmp_path: Path) -> None:
     with pytest.raises(ArithmeticError):
         simulate(hill, rounds=3, run_dir=tmp_path, callbacks=[Crash()], **SMALL)
     table = (tmp_path / "rounds.csv").read_text().splitlines()
-    row = table[-1].split(",")
-    assert row[:6] == ["1", "3", "3", "0", "0", "0"]
-    row[4], row[7] = "1", "100.0"  # a reply was missing, and it took long
-    (tmp_path / "rounds.csv").write_text("\n".join([*table[:-1], ",".join(row)]) + "\n")
+    row = dict(zip(table[0].split(","), table[-1].split(","), strict=True))
+    counts = ("under-way", "declined", "missing", "refused")
+    assert [row[name] for name in ("round", "asked", "replied", *counts)] == list("1330000")
+    row |= {"missing": "1", "seconds": "100.0"}  # a reply was missing, and it took long
+    row |= {"under-way": "1"}  # one was still at it, which is no failure
+    changed = ",".join(row.values())
+    (tmp_path / "rounds.csv").write_text("\n".join([*table[:-1], changed]) + "\n")
     found = resume(tmp_path, hill)
     assert found.failures == 1
     assert 100 < found.seconds < 160
