@@ -23,7 +23,8 @@ def privacy(
 ) -> None:
     """Plan a private run: its noise, its epsilon by round, and what else it could cost.
 
-    With --epsilon the releases are those of `flwr-fbo run`; with --noise-multiplier and
+    With --epsilon the releases are those of `flwr-fbo run` for a task that states the range of its
+    scores (without, an agent's vector is a tenth shorter); with --noise-multiplier and
     --sampling-rate there is one a round, as in the paper.
 
     Example: flwr-fbo privacy --agents 200 --rounds 40 --noise-multiplier 1 --sampling-rate 0.25
@@ -34,7 +35,10 @@ def privacy(
 
         schedule = None
         if epsilon is not None:
-            settings = DPFTSDESettings(epsilon=epsilon, delta=delta, sampling_rate=sampling_rate)
+            settings = DPFTSDESettings(
+                epsilon=epsilon, delta=delta, sampling_rate=sampling_rate,
+                reward_low=0.0, reward_high=1.0,
+            )  # fmt: skip
             planned = settings.release_plan(agents, rounds)
             schedule = [t in planned.rounds for t in range(rounds)]
             sampling_rate = planned.sampling_rate

@@ -89,8 +89,9 @@ class ThompsonSettings(Settings):
         None, "an agent shortens what it shares of its model to this length", above(0)
     )
     reward_low: float | None = setting(None, "least score there can be, where that is known")
-    reward_high: float | None = setting(
-        None, "largest; where both are known, agents also share the scale of their scores"
+    reward_high: float | None = setting(None, "largest score there can be")
+    share_scale: bool = setting(
+        True, "where both are known, vectors also say the mean and spread of an agent's scores"
     )
     diagnostics: bool = setting(
         False, "send scores to the server, for research only: the run is then NOT PRIVATE"
@@ -116,7 +117,7 @@ class ThompsonSettings(Settings):
     @property
     def scale(self) -> ScoreScale | None:
         """How agents speak of the scale of their scores; None where they cannot."""
-        if self.reward_low is None or self.reward_high is None:
+        if not self.share_scale or self.reward_low is None or self.reward_high is None:
             return None
         return ScoreScale(self.reward_low, self.reward_high)
 

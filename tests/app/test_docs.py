@@ -51,6 +51,10 @@ ELSEWHERE = {
     ("README.md", "sh"): (".ci/run", "command_after"),
     ("CONTRIBUTING.md", "sh"): (".ci/run", ".venv/bin/mypy"),
     ("docs/existing-apps.md", "diff"): ("tests/app/test_existing_apps.py", "git"),
+    ("docs/defaults.md", "sh"): (
+        "tests/app/test_privacy_commands.py",
+        '"privacy", "--agents", "29", "--rounds", "18", "--epsilon", "8"',
+    ),
     ("docs/own-task.md", "sh"): ("tests/app/test_own_tasks.py", "answer-within=5"),
     ("docs/deployment.md", "sh"): ("tests/flower/test_deployment.py", "supernode.sh"),
     ("docs/deployment.md", "toml"): ("tests/flower/processes.py", "[superlink."),

@@ -45,10 +45,11 @@ def test_the_plan_is_what_a_run_will_use(tmp_path: Path) -> None:
     )
     planned = json.loads(done.stdout)
     space = Space({"x": Float(0.0, 1.0)})
-    server = DPFTSDEServer(space, 30, DPFTSDESettings(epsilon=5.0), 12)
+    settings = DPFTSDESettings(epsilon=5.0, reward_low=0.0, reward_high=1.0)
+    server = DPFTSDEServer(space, 30, settings, 12)
     assert server.noise_multiplier == pytest.approx(planned["noise_multiplier"])
     assert server.delta == pytest.approx(planned["delta"])
-    assert len(server.release_rounds) == planned["releases"]
+    assert len(server.release_plan.rounds) == planned["releases"]
 
 
 @pytest.mark.parametrize(
@@ -144,3 +145,15 @@ class Again:
             return self.drawn[0][-1]
         self._position += 1
         return self.drawn[0][self._position - 1]
+
+
+def test_the_planned_releases_are_shown(tmp_path: Path) -> None:
+    command = ("privacy", "--agents", "29", "--rounds", "18", "--epsilon", "8")
+    done = flwr_fbo(*command, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    known = DPFTSDESettings(epsilon=8.0, reward_low=0.0, reward_high=1.0)
+    planned = known.release_plan(29, 18)
+    assert 1 < len(planned.rounds) < 18
+    listed = ", ".join(map(str, planned.rounds))
+    assert f"{len(planned.rounds)} releases, in the rounds {listed}\n" in done.stdout
+    assert "epsilon              8.000 by pld" in done.stdout
