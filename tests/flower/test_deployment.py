@@ -125,9 +125,11 @@ def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_pa
         assert max(e.seconds for e in histories[0]) > TIMEOUT
         assert any(e.round == 1 for e in histories[1])
         assert rounds[1]["missing"] == rounds[2]["missing"] == "1" or rounds[2]["missing"] == "2"
-        # Both answer again when the killed one is back; on a busy machine not in every round.
+        # The killed one is back: it was killed in round 1, and what evaluates later is another
+        # process. Both answer again; on a busy machine not in every round.
         assert rounds[-1]["asked"] == "2"
-        assert any(r["replied"] == "2" for r in rounds[3:])
+        back = min(e.round for e in histories[1] if e.round > 2)
+        assert any(r["replied"] == "2" for r in rounds[back:])
 
 
 def test_a_superlink_that_is_killed_costs_no_evaluation(tmp_path: Path) -> None:
