@@ -5,7 +5,7 @@ export OPENBLAS_NUM_THREADS ?= 1
 export FLWR_TELEMETRY_ENABLED ?= 0
 RESULTS := benchmarks/results
 
-.PHONY: bench bench-quick guard scale profile reproduce reproduction
+.PHONY: bench bench-quick guard scale profile reproduce reproduction audit-dependencies defaults
 
 bench:  ## speed as ratios, the rounds of Ray and of a deployment too
 	$(PYTHON) -m benchmarks.ratios --out $(RESULTS)/ratios.json
@@ -27,3 +27,9 @@ reproduce:  ## the papers' figures at full size; days for all: NAME="fts-1a fed-
 
 reproduction:  ## docs/reproduction.md from the saved runs
 	$(PYTHON) -m benchmarks.reproduce --table docs/reproduction.md
+
+audit-dependencies:  ## known vulnerabilities (needs pip-audit and its database)
+	$(PYTHON) -m benchmarks.audit_dependencies simulation
+
+defaults:  ## docs/defaults.md from the saved runs of benchmarks/defaults.py
+	$(PYTHON) -m benchmarks.defaults page
