@@ -20,11 +20,11 @@ import numpy as np
 
 from flwr_fbo.simulation import simulate_run
 
-#: Our agent and releases, with what the paper's agents know of the functions too.
+#: Our agent and releases, with the length scale that the paper's agents know too. The noise is
+#: learned: scores are standardised, so that its variance is not the one that is known.
 DEFAULTS: dict[str, Any] = {
     "strategy": "dp-fts-de", "preset": "default", "initial-points": 10, "kernel": "se",
-    "lengthscale": 0.03, "noise": 0.01, "refit-every": 0, "features": 50,
-    "feature-lengthscale": 0.03, "feature-noise": 0.01,
+    "lengthscale": 0.03, "features": 50, "feature-lengthscale": 0.03, "feature-noise": 0.01,
 }  # fmt: skip
 #: FTS without distributed exploration is one region (the paper's "modified FTS").
 STRATEGIES: dict[str, dict[str, Any]] = {
