@@ -113,11 +113,11 @@ def test_runs_with_sub_regions_or_privacy_can_be_joined(
 
 def test_what_cannot_be_joined_is_refused(tmp_path: Path) -> None:
     simulate(hill, agents=2, rounds=1, strategy=LocalTS(), run_dir=tmp_path / "alone")
-    with pytest.raises(SettingsError, match="must be of a run of dp-fts-de.*but is of 'local-ts'"):
+    with pytest.raises(SettingsError, match=r"must be of a run of dp-fts-de.*but is of 'local-ts'"):
         flwr_fbo.join(tmp_path / "alone")
     silent = DPFTSDE(epsilon=5.0, releases="7")  # of a run of two rounds
     simulate(hill, agents=2, rounds=2, strategy=silent, run_dir=tmp_path / "silent")
-    with pytest.raises(SettingsError, match="must hold releases, but .*silent has none yet"):
+    with pytest.raises(SettingsError, match=r"must hold releases, but .*silent has none yet"):
         flwr_fbo.join(tmp_path / "silent")
     with pytest.raises(RunDirectoryError, match="is not the directory of a run"):
         flwr_fbo.join(tmp_path / "nothing")

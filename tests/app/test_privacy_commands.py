@@ -48,7 +48,10 @@ def test_the_plan_is_what_a_run_will_use(tmp_path: Path) -> None:
     server = DPFTSDEServer(space, 30, DPFTSDESettings(epsilon=5.0), 12)
     assert server.noise_multiplier == pytest.approx(planned["noise_multiplier"])
     assert server.delta == pytest.approx(planned["delta"])
-    assert len(server.release_rounds) == planned["releases"]
+    assert len(server.release_plan.rounds) == planned["releases"]
+    assert server.release_plan.sampling_rate == planned["sampling_rate"]
+    made = [row["round"] - 1 for row in planned["by_round"] if row["release"]]
+    assert made == list(server.release_plan.rounds)
 
 
 @pytest.mark.parametrize(
