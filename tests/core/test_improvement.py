@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from trend_harness import advised
 
 from flwr_fbo.core.gp import GaussianProcess
 from flwr_fbo.core.improvement import FAR, Improvement, log_gain
 from flwr_fbo.core.kernels import Matern
 from flwr_fbo.core.trend import TrendedProcess
-from tests.core.test_trend import advised
 
 
 def exact(z):

@@ -6,21 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trend_harness import advised
 
-from flwr_fbo.core.features import RandomFeatures
-from flwr_fbo.core.gp import GaussianProcess, Path
-from flwr_fbo.core.kernels import Matern, SquaredExponential, kernel_named
+from flwr_fbo.core.gp import GaussianProcess
+from flwr_fbo.core.kernels import Matern, kernel_named
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.trend import PRIOR_MEAN, PRIOR_SPREAD, TrendedProcess
 
 HALVES = Regions((2, 1))
-
-
-def advised(rng, regions=1, count=30):
-    """Advice over the square: one function, or one a sub-region."""
-    features = RandomFeatures.draw(SquaredExponential(0.4), count, 2, rng)
-    shape = (count,) if regions == 1 else (regions, count)
-    return Path(features, rng.normal(size=shape))
 
 
 def process(rng, count, name="matern52", noise=0.05):
@@ -55,7 +48,7 @@ def dense(trended, new, places):
 @settings(max_examples=25)
 def test_the_posterior_is_the_dense_ones(kind, count, seed):
     rng = np.random.default_rng(seed)
-    gp, new = process(rng, count, rng.choice(["se", "matern52"]), 10 ** rng.uniform(-3, 0)), None
+    gp = process(rng, count, rng.choice(["se", "matern52"]), 10 ** rng.uniform(-3, 0))
     new = rng.random((6, 2))
     advice, here, there = None, None, None
     if kind == "advised":
