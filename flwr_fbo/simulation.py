@@ -224,10 +224,16 @@ def _run(
 
 
 def _rival(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:
-    """The same run under another strategy; settings that it does not have are left out."""
+    """The same run under another strategy; settings that it does not have are left out.
+
+    Defaults differ between strategies. How many points an agent begins with is the run's: at
+    equal evaluations is what a comparison says.
+    """
     strategy = given.get("strategy", spec.run.strategy)
     stated = {} if isinstance(strategy, str) else strategy.given
     mine = type(spec.strategy).settings_class.keys()
     its = strategy_class(name).settings_class.keys()
     kept = {**given, **stated, "strategy": name}
+    if isinstance(spec.strategy, ThompsonStrategy):
+        kept["initial-points"] = spec.strategy.settings.initial_points
     return RunSpec.from_mapping({k: v for k, v in kept.items() if k not in mine or k in its})

@@ -55,8 +55,9 @@ class ScoreScale:
         """What an agent says of its scores: (2,); zero, the middle, where it cannot tell."""
         if not len(scores):
             return np.zeros(SCALE_NUMBERS)
-        height = 2.0 * (np.mean(scores) - self.low) / (self.high - self.low) - 1.0
-        spread = float(np.std(scores)) / (self.high - self.low)
+        inside = np.clip(scores, self.low, self.high)  # what is told is of the range alone
+        height = 2.0 * (np.mean(inside) - self.low) / (self.high - self.low) - 1.0
+        spread = float(np.std(inside)) / (self.high - self.low)
         known = len(scores) > 1 and spread > 0
         logarithm = 2.0 * math.log(spread) / LOG_RANGE + 1.0 if known else 0.0
         return SHARE * np.clip([height, logarithm], -1.0, 1.0)
@@ -78,8 +79,9 @@ def standardised(scores: Array, told: tuple[float, float] | None = None) -> Arra
         y = y - y.mean()
         spread = float(y.std())
         return y / spread if spread > 1e-12 else np.zeros_like(y)
-    mean, spread = told
-    count = len(scores) + PRIOR_SCORES
-    centre = (scores.sum() + PRIOR_SCORES * mean) / count
-    squares = ((scores - centre) ** 2).sum() + PRIOR_SCORES * ((mean - centre) ** 2 + spread**2)
-    return np.asarray((scores - centre) / math.sqrt(squares / count))
+    size = max(1.0, float(np.abs(scores).max(initial=0.0)))  # as above
+    y, mean, spread = scores / size, told[0] / size, told[1] / size
+    count = len(y) + PRIOR_SCORES
+    centre = (y.sum() + PRIOR_SCORES * mean) / count
+    squares = ((y - centre) ** 2).sum() + PRIOR_SCORES * ((mean - centre) ** 2 + spread**2)
+    return np.asarray((y - centre) / math.sqrt(squares / count))

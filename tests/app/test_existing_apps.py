@@ -64,6 +64,7 @@ def accuracy(printed: str) -> float:
 def test_local_hyperparameters_by_dp_fts_de(app: Path, tmp_path: Path) -> None:
     apply("local.diff", app)
     config: dict[str, Any] = {"fbo.rounds": 2, "fbo.initial-points": 3, "fbo.run-name": "it"}
+    config["fbo.releases"] = "all"
     run(app, 3, **config)
     histories = read_evaluations(tmp_path / "home" / "runs" / "it" / "agents", 3)
     assert [len(h) for h in histories] == [5, 5, 5]

@@ -90,7 +90,8 @@ def test_an_agent_whose_data_are_missing_is_named_by_its_error(tmp_path: Path) -
         return float(params["x"])
 
     stream = io.StringIO()
-    found = simulate(fine, agents=3, rounds=1, run_dir=tmp_path / "r", progress=stream)
+    few: dict[str, Any] = {"agents": 3, "rounds": 1, "initial_points": 5}
+    found = simulate(fine, run_dir=tmp_path / "r", progress=stream, **few)
     assert "declined 1 (FileNotFoundError)" in stream.getvalue()
     assert "secret" not in stream.getvalue()
     assert not found.complete

@@ -50,6 +50,9 @@ def test_the_plan_is_what_a_run_will_use(tmp_path: Path) -> None:
     assert server.noise_multiplier == pytest.approx(planned["noise_multiplier"])
     assert server.delta == pytest.approx(planned["delta"])
     assert len(server.release_plan.rounds) == planned["releases"]
+    assert server.release_plan.sampling_rate == planned["sampling_rate"]
+    made = [row["round"] - 1 for row in planned["by_round"] if row["release"]]
+    assert made == list(server.release_plan.rounds)
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,8 @@ class Watch(Callback):
 
 def test_every_release_is_kept(tmp_path: Path) -> None:
     watch = Watch()
-    strategy = DPFTSDE(epsilon=4.0, regions=2, releases="early", features=100)
-    found = simulate(hill, strategy=strategy, run_dir=tmp_path / "r",
-                     callbacks=[watch], **SMALL)  # fmt: skip
+    private = DPFTSDE(epsilon=4.0, regions=2, releases="early", features=100)
+    found = simulate(hill, strategy=private, run_dir=tmp_path / "r", callbacks=[watch], **SMALL)
     releases = RunDirectory(tmp_path / "r").releases.read()
     assert [r.round for r in releases] == [0, 1, 2]  # the early ones of four rounds
     for release in releases:

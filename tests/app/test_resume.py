@@ -87,10 +87,9 @@ class TestRules:
         assert found.seconds > 0
 
     def test_comparisons_are_made_as_long(self, tmp_path: Path) -> None:
-        few = {"initial_points": 5, **SMALL}
-        simulate(hill, rounds=2, compare=["random"], run_dir=tmp_path, **few)
+        simulate(hill, rounds=2, compare=["random"], run_dir=tmp_path, **SMALL)
         found = resume(tmp_path, hill, rounds=4)
-        assert found.compared["random"].evaluations == found.evaluations == [5, 6, 7, 8, 9]
+        assert found.compared["random"].evaluations == found.evaluations == [2, 3, 4, 5, 6]
 
     def test_comparisons_that_were_not_made_are(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -102,13 +101,11 @@ class TestRules:
         with monkeypatch.context() as patched:
             patched.setattr(flwr_fbo.simulation, "_rivals_result", broken)
             with pytest.raises(KeyboardInterrupt):
-                simulate(
-                    hill, rounds=2, initial_points=5, compare=rivals, run_dir=tmp_path, **SMALL
-                )
+                simulate(hill, rounds=2, compare=rivals, run_dir=tmp_path, **SMALL)
         found = resume(tmp_path, hill)
         assert set(found.compared) == {"random", "local-ts"}
         stored = json.loads((tmp_path / "result.json").read_text())
-        assert stored["compared"]["random"]["evaluations"] == [5, 6, 7]
+        assert stored["compared"]["random"]["evaluations"] == [2, 3, 4]
 
 
 class TestPrivateRuns:

@@ -10,7 +10,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_fbo.core.dp_fts_de import DPFTSDEServer, DPFTSDESettings
-from flwr_fbo.core.release_plan import KEPT, _candidates, _multiplier, plan_releases
+from flwr_fbo.core.release_plan import (
+    KEPT,
+    _candidates,
+    _multiplier,
+    _worth,
+    plan_releases,
+)
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.privacy.calibration import (
     default_delta,
@@ -90,6 +96,14 @@ def test_advice_that_is_used_late_is_not_only_released_at_once():
     early = planned(rate=1.0, use=use[::-1])
     assert early.rounds[0] == 0
     assert early.worth < late.worth  # whoever is asked later knows more
+
+
+def test_a_release_is_used_in_the_rounds_after_it():
+    in_round = np.eye(8)  # used in one of the rounds 1 .. 8 only
+    worth = [_worth((0, 5), 100, 1.0, 0.5, 2.0, 2, use) for use in in_round]
+    assert worth[:5] == [worth[0]] * 5  # the release of round 5 is too late for round 5
+    assert worth[5:] == [worth[5]] * 3
+    assert worth[5] > worth[0]
 
 
 @pytest.mark.parametrize("releases", [1, 3, 10])

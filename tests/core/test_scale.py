@@ -95,3 +95,14 @@ def test_what_others_told_counts_as_one_score_more(scores, mean, spread):
     np.testing.assert_allclose(
         standardised(np.array(scores), (mean, spread)), expected, atol=1e-11, rtol=1e-11
     )
+
+
+@pytest.mark.parametrize("scores", [[1e308, 1e308], [1e300, -1e300, 0.5], [1e160], [1e-320] * 3])
+def test_scores_out_of_range_do_not_overflow(scores):
+    scale = ScoreScale(0.0, 1.0)
+    numbers = scale.numbers(np.array(scores))
+    assert np.linalg.norm(numbers) <= scale.longest * (1 + 4e-16)
+    y = standardised(np.array(scores), (0.5, 0.1))
+    # mean 0 and spread 1 with one score more, so that none is beyond sqrt(t + 1)
+    assert np.all(np.abs(y) <= math.sqrt(len(scores) + 1) * (1 + 1e-12))
+    assert np.array_equal(np.argsort(y, kind="stable"), np.argsort(scores, kind="stable"))

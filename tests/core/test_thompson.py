@@ -14,10 +14,10 @@ from thompson_harness import SQUARE
 from flwr_fbo.core.features import RandomFeatures
 from flwr_fbo.core.gp import GaussianProcess
 from flwr_fbo.core.kernels import SquaredExponential
-from flwr_fbo.core.regions import split_space
+from flwr_fbo.core.regions import Regions, split_space
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
-from flwr_fbo.core.thompson import Advice, ThompsonSampler, ThompsonSettings
+from flwr_fbo.core.thompson import Advice, ThompsonSampler, ThompsonSettings, advice_of
 
 GRID = Space({"x": Float(0, 1)}, np.linspace(0, 1, 50)[:, None])
 MIXED = Space({"x": Float(0, 1), "n": Int(1, 999), "k": Categorical(["a", "b"])})
@@ -343,6 +343,26 @@ def test_odd_scores_do_not_break_it(scores, standardise):
     proposal = sampler.ask(1)
     assert np.all((proposal.unit >= 0) & (proposal.unit <= 1))
     assert np.isfinite(sampler.message(1)).all()
+
+
+@pytest.mark.parametrize("scores", [[0.5], [0.0] * 6, [1e308, -1e308, 0, 1, 2], [1e308, 1e308]])
+@pytest.mark.parametrize("told", [[0.0, 0.0], [9.0, -9.0], [-9.0, 9.0]])
+def test_nor_do_they_beside_what_others_told_of_theirs(scores, told):
+    chosen = ThompsonSettings(
+        features=30, acquisition="improvement", advice_use="prior", message="mean",
+        vector_bound=2.0, reward_low=0.0, reward_high=1.0,
+    )  # fmt: skip
+    sampler = sampler_on(SQUARE, chosen)
+    weights = np.random.default_rng(2).normal(size=(1, 30)) / 4
+    sampler.heed(advice_of(np.hstack([weights, [told]]), Regions((1, 1)), chosen))
+    for unit, score in zip(SQUARE.sample(6, np.random.default_rng(1)), scores, strict=False):
+        sampler.tell(unit, score)
+        proposal = sampler.ask(1)
+        assert np.all((proposal.unit >= 0) & (proposal.unit <= 1))
+        message = sampler.message(1)
+        assert message.shape == (chosen.vector_length,)
+        # rounding of a norm
+        assert np.linalg.norm(message) <= chosen.longest * (1 + 1e-12)
 
 
 def test_a_point_repeated_many_times_is_no_obstacle():

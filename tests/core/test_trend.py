@@ -6,21 +6,15 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from trend_harness import advised
 
-from flwr_fbo.core.features import RandomFeatures
-from flwr_fbo.core.gp import GaussianProcess, Path
-from flwr_fbo.core.kernels import Matern, SquaredExponential, kernel_named
+from flwr_fbo.core import trend
+from flwr_fbo.core.gp import GaussianProcess
+from flwr_fbo.core.kernels import Matern, kernel_named
 from flwr_fbo.core.regions import Regions
-from flwr_fbo.core.trend import PRIOR_MEAN, PRIOR_SPREAD, TrendedProcess
+from flwr_fbo.core.trend import TrendedProcess
 
 HALVES = Regions((2, 1))
-
-
-def advised(rng, regions=1, count=30):
-    """Advice over the square: one function, or one a sub-region."""
-    features = RandomFeatures.draw(SquaredExponential(0.4), count, 2, rng)
-    shape = (count,) if regions == 1 else (regions, count)
-    return Path(features, rng.normal(size=shape))
 
 
 def process(rng, count, name="matern52", noise=0.05):
@@ -32,7 +26,7 @@ def dense(trended, new, places):
     """Mean and covariance at new points by one large kernel, k + h B h', and the mean h' b."""
     known, gp = trended.places, trended.process
     count = 1 if trended.advice is None else 2
-    mean, spread = np.array(PRIOR_MEAN[:count]), np.array(PRIOR_SPREAD[:count])
+    mean, spread = np.array(trend.PRIOR_MEAN[:count]), np.array(trend.PRIOR_SPREAD[:count])
 
     def basis(x, where):
         columns = [np.ones(len(x))]
@@ -55,7 +49,7 @@ def dense(trended, new, places):
 @settings(max_examples=25)
 def test_the_posterior_is_the_dense_ones(kind, count, seed):
     rng = np.random.default_rng(seed)
-    gp, new = process(rng, count, rng.choice(["se", "matern52"]), 10 ** rng.uniform(-3, 0)), None
+    gp = process(rng, count, rng.choice(["se", "matern52"]), 10 ** rng.uniform(-3, 0))
     new = rng.random((6, 2))
     advice, here, there = None, None, None
     if kind == "advised":
@@ -66,6 +60,18 @@ def test_the_posterior_is_the_dense_ones(kind, count, seed):
     mean, variance = trended.posterior(new, there)
     expected, covariance = dense(trended, new, there)
     # conditioned at worst like 15 (1.3 + 1 + advice^2) / 1e-3 = 4e5, and 4e5 * 2^-52 = 1e-10
+    np.testing.assert_allclose(mean, expected, rtol=1e-7, atol=1e-8)
+    np.testing.assert_allclose(variance, np.diag(covariance), rtol=1e-7, atol=1e-8)
+
+
+@pytest.mark.parametrize("count", [0, 1, 12])
+def test_the_posterior_is_the_dense_ones_for_any_prior(count, monkeypatch):
+    monkeypatch.setattr(trend, "PRIOR_MEAN", (0.3, 0.7))  # all four count, unlike 0 and 1
+    monkeypatch.setattr(trend, "PRIOR_SPREAD", (0.4, 2.5))
+    rng = np.random.default_rng(count)
+    trended, new = TrendedProcess(process(rng, count), advised(rng)), rng.random((6, 2))
+    expected, covariance = dense(trended, new, None)
+    mean, variance = trended.posterior(new)
     np.testing.assert_allclose(mean, expected, rtol=1e-7, atol=1e-8)
     np.testing.assert_allclose(variance, np.diag(covariance), rtol=1e-7, atol=1e-8)
 
