@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -206,4 +207,9 @@ def main() -> None:
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
     if "" not in sys.path:  # a task of one's own lies where one is, as for `python -m`
         sys.path.insert(0, "")
-    app()
+    try:
+        app()
+    except SystemExit as done:
+        if done.code == INTERRUPTED:  # a further Ctrl-C would kill what is on its way out
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
+        raise

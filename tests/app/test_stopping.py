@@ -162,6 +162,16 @@ class TestInterrupt:
         assert running.returncode == 130
         assert "Traceback" not in err
 
+    def test_further_ones_do_not_kill_what_is_on_its_way_out(self, tmp_path: Path) -> None:
+        running = start(tmp_path)
+        wait_for_round(tmp_path, 1)
+        for _ in range(3):  # far enough apart to be three: exiting takes longer
+            running.send_signal(signal.SIGINT)
+            time.sleep(0.02)
+        _, err = running.communicate(timeout=60)
+        assert running.returncode == 130
+        assert "flwr-fbo: stopped after" in err
+
     @pytest.mark.slow
     def test_under_flowers_simulation_engine(self, tmp_path: Path) -> None:
         running = start(tmp_path, "ray")
