@@ -165,7 +165,19 @@ def _run(given: dict[str, Any], agents: int) -> _Counting:
 
 
 WIRE: dict[str, dict[str, Any]] = {
-    "dp-fts-de": {"strategy": "dp-fts-de", "epsilon": 5.0, "accountant": "rdp"},
+    "dp-fts-de": {
+        "strategy": "dp-fts-de",
+        "epsilon": 5.0,
+        "accountant": "rdp",
+        "features": 200,
+    },
+    "dp-fts-de, P = 4": {
+        "strategy": "dp-fts-de",
+        "epsilon": 5.0,
+        "accountant": "rdp",
+        "regions": 4,
+        "releases": "early",
+    },
     "fts": {"strategy": "fts"},
     "local-ts": {"strategy": "local-ts"},
     "fed-pne": {"task": "garland", "strategy": "fed-pne", "budget": 200},
@@ -179,7 +191,7 @@ def wire(quick: bool) -> Rows:
     for name, given in WIRE.items():
         agents, rounds = 10, 10
         common = {"task": "benchmarks.load:free", "agents": agents, "features": 100}
-        thompson = name in ("dp-fts-de", "fts", "local-ts")
+        thompson = given["strategy"] in ("dp-fts-de", "fts", "local-ts")
         more = {"rounds": rounds, "initial-points": 2, "refit-every": 0} if thompson else {}
         full = {**common, **more, **given}
         if not thompson:
