@@ -229,3 +229,11 @@ def test_charts_are_files_of_their_own_with_marks_at_powers_of_ten(tmp_path: Pat
 def test_a_tree_of_aggregators_gives_the_flat_sum() -> None:
     (row,) = scale._hierarchy(quick=True)  # asserts equality to the last bit itself
     assert row["leaf aggregators"] == 100
+
+
+def test_the_page_of_defaults_says_what_the_saved_runs_say() -> None:
+    from benchmarks import defaults
+
+    page = defaults.PAGE.read_text()
+    assert defaults.written(page) == page, "run `make defaults`"
+    assert len(defaults.known()) > 50
