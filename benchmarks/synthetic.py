@@ -21,7 +21,8 @@ import numpy as np
 from flwr_fbo.simulation import simulate_run
 
 #: Our agent and releases, with the length scale that the paper's agents know too. The noise is
-#: learned: scores are standardised, so that its variance is not the one that is known. Functions as narrow as these have longer vectors.
+#: learned: scores are standardised, so that its variance is not the one that is known. Functions
+#: as narrow as these have longer vectors.
 DEFAULTS: dict[str, Any] = {
     "strategy": "dp-fts-de", "preset": "default", "initial-points": 10, "kernel": "se",
     "lengthscale": 0.03, "features": 50, "feature-lengthscale": 0.03, "feature-noise": 0.01,
