@@ -10,7 +10,9 @@ import pytest
 from flwr_fbo.results import outcome, read_evaluations
 from tests.flower.processes import Flower, flower, free_ports
 
-SETTINGS = "task='synthetic' agents={n} rounds=3 epsilon=4.0 initial-points=3 points=200 releases='all'"
+SETTINGS = (
+    "task='synthetic' agents={n} rounds=3 epsilon=4.0 releases='all' initial-points=3 points=200"
+)
 QUIET = ("--insecure", "--disable-runtime-dependency-installation")
 
 pytestmark = pytest.mark.slow
