@@ -40,15 +40,8 @@ def main() -> None:
     (folder / "long_tasks.py").write_text(TASKS)
     link, port = free_ports(2)
     with flower(folder) as running:
-        running.start(
-            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
-            "--host", "127.0.0.1", "--port", str(link), port=link,
-        )  # fmt: skip
-        running.connect("dep", link)
-        running.start(
-            "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{link}",
-            "--port", str(port), "--node-config", "partition-id=0 num-partitions=1",
-        )  # fmt: skip
+        running.superlink(link)
+        running.supernode(link, port, "partition-id=0 num-partitions=1")
         for name in ("sleeps", "holds"):
             settings = (
                 f"task='long_tasks:{name}' strategy='local-ts' agents=1 rounds=0 "

@@ -131,16 +131,9 @@ def deployed_rounds(folder: Path, app: str | None) -> float:
         (target / "pyproject.toml").write_text(PROJECT)
         (target / "nothing.py").write_text(APP)
     with flower(folder) as running:
-        running.start(
-            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
-            "--host", "127.0.0.1", "--port", str(link), port=link,
-        )  # fmt: skip
-        running.connect("dep", link)
+        running.superlink(link)
         for party, port in enumerate(ports):
-            running.start(
-                "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{link}",
-                "--port", str(port), "--node-config", f"partition-id={party} num-partitions=2",
-            )  # fmt: skip
+            running.supernode(link, port, f"partition-id={party} num-partitions=2")
         settings = "strategy='random' agents=2 rounds=6 task='benchmarks.load:free'"
         config = () if app is not None else ("--run-config", settings)
         running.run("dep", *config, app=target)

@@ -57,7 +57,9 @@ class Store:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         torn = self.path.exists() and not self.path.read_bytes().endswith(b"\n")
         with self.path.open("a") as file:
-            file.write("\n" * torn + json.dumps(entry, allow_nan=False) + "\n")
+            file.write(
+                "\n" * torn + json.dumps(entry, allow_nan=False, separators=(",", ":")) + "\n"
+            )
         self._known[entry["key"]] = entry
         return result
 

@@ -79,6 +79,24 @@ class Flower:
             time.sleep(0.2)
         return process
 
+    def superlink(self, port: int) -> subprocess.Popen[bytes]:
+        """A SuperLink on loopback without TLS, which `flwr run . dep` finds."""
+        process = self.start(
+            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
+            "--host", "127.0.0.1", "--port", str(port), port=port,
+        )  # fmt: skip
+        self.connect("dep", port)
+        return process
+
+    def supernode(
+        self, link: int, port: int, config: str, *variables: str
+    ) -> subprocess.Popen[bytes]:
+        """A SuperNode of such a SuperLink, with a node-config and variables of its own."""
+        return self.start(
+            "/usr/bin/env", *variables, str(BIN / "flower-supernode"), "--insecure",
+            "--superlink", f"127.0.0.1:{link}", "--port", str(port), "--node-config", config,
+        )  # fmt: skip
+
     def command(self, *command: str, timeout: float = 60.0) -> str:
         """A command of Flower's (or a script) to its end; its output."""
         program = command[0] if "/" in command[0] else str(BIN / command[0])

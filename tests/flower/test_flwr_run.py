@@ -47,20 +47,8 @@ def test_in_simulation(tmp_path: Path) -> None:
 def test_in_a_deployment(tmp_path: Path) -> None:
     (port, *node_ports) = free_ports(3)
     with flower(tmp_path) as running:
-        running.start(
-            "flower-superlink", *QUIET, "--host", "127.0.0.1", "--port", str(port), port=port
-        )
+        running.superlink(port)
         for i, node_port in enumerate(node_ports):
-            running.start(
-                "flower-supernode",
-                "--insecure",
-                "--superlink",
-                f"127.0.0.1:{port}",
-                "--port",
-                str(node_port),
-                "--node-config",
-                f"partition-id={i} num-partitions=2",
-            )
-        running.connect("dep", port)
+            running.supernode(port, node_port, f"partition-id={i} num-partitions=2")
         output = running.run("dep", "--run-config", SETTINGS.format(n=2))
         check_run(running, output, "dep", 2)

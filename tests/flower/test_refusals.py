@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from flwr_fbo.results import read_evaluations
-from tests.flower.processes import BIN, Flower, flower, free_ports
+from tests.flower.processes import Flower, flower, free_ports
 
 pytestmark = [
     pytest.mark.slow,
@@ -29,22 +29,15 @@ if "FLWR_FBO_TEST_SCHEMA" in os.environ:
 def node(
     running: Flower, link: int, port: int, party: int, *variables: str
 ) -> subprocess.Popen[bytes]:
-    return running.start(
-        "/usr/bin/env", *variables, str(BIN / "flower-supernode"), "--insecure",
-        "--superlink", f"127.0.0.1:{link}", "--port", str(port),
-        "--node-config", f"partition-id={party} num-partitions=2",
-    )  # fmt: skip
+    config = f"partition-id={party} num-partitions=2"
+    return running.supernode(link, port, config, *variables)
 
 
 def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: Path) -> None:
     link, *ports = free_ports(4)
     (tmp_path / "sitecustomize.py").write_text(OTHER_VERSION)
     with flower(tmp_path) as running:
-        running.start(
-            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
-            "--host", "127.0.0.1", "--port", str(link), port=link,
-        )  # fmt: skip
-        running.connect("dep", link)
+        running.superlink(link)
         nodes = [node(running, link, ports[0], 0), node(running, link, ports[1], 0)]
         odd = node(running, link, ports[2], 1, "FLWR_FBO_TEST_SCHEMA=7")
         for one in (*nodes, odd):

@@ -51,19 +51,12 @@ def until(condition: Callable[[], bool], seconds: float, running: Flower) -> Non
 def node(running: Flower, link: int, port: int, party: int) -> subprocess.Popen[bytes]:
     """Party 1 waits for its evaluations, so that they let rounds pass one by one."""
     config = f"partition-id={party} num-partitions=2" + (" answer-within='never'" if party else "")
-    return running.start(
-        "flower-supernode", "--insecure", "--superlink", f"127.0.0.1:{link}", "--port", str(port),
-        "--node-config", config,
-    )  # fmt: skip
+    return running.supernode(link, port, config)
 
 
 def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
     link, *ports = free_ports(4)
-    running.start(
-        "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
-        "--host", "127.0.0.1", "--port", str(link), port=link,
-    )  # fmt: skip
-    running.connect("dep", link)
+    running.superlink(link)
     nodes = [node(running, link, ports[party], party) for party in (0, 1)]
     running.command("flwr", "run", str(REPOSITORY), "dep", "--run-config", SETTINGS)
     directory = running.folder / "fbo" / "runs" / "slow"
