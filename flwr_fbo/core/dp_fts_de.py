@@ -86,7 +86,7 @@ class DPFTSDESettings(ThompsonSettings):
     )
     features: int = setting(200, "M, length of the vectors that are shared", at_least(1))
     feature_lengthscale: float | None = setting(
-        None, "its length scale in the unit cube; 0.2 sqrt(D) where unset", above(0)
+        None, "its length scale in the unit cube; of many scales where unset", above(0)
     )
     feature_noise: float = setting(0.3, "lambda, noise variance in the shared posterior", above(0))
     vector_bound: float | None = setting(

@@ -21,6 +21,7 @@ drawn from the Gaussian process posterior is one weight vector: that is what age
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Literal
@@ -31,6 +32,11 @@ from scipy.linalg import cho_solve, solve_triangular
 from flwr_fbo.core.kernels import Kernel
 from flwr_fbo.core.linalg import factorise
 from flwr_fbo.core.space import Array
+
+
+#: The range of :func:`feature_scales` in the unit cube, the first a square root of D.
+WIDEST, NARROWEST = 0.36, 0.03
+FEATURES_A_PLACE = 4.0
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +102,18 @@ class RandomFeatures:
         slope = weights - waves * (value / norm)[:, None]
         slope *= np.sin(angles)
         return value, -(slope @ self.frequencies) / norm[:, None]
+
+
+def feature_scales(count: int, dimension: int) -> Array:
+    """A length scale for each of M features where none is given: (M, 1).
+
+    How narrow scores' peaks are is not known before anyone has evaluated anything, and features
+    are fixed then. So they are of many scales, evenly spread in the logarithm: from wide ones to
+    the narrowest that M features can still tell apart, at four features a place.
+    """
+    widest = WIDEST * math.sqrt(dimension)
+    narrowest = max(NARROWEST, (count / FEATURES_A_PLACE) ** (-1.0 / dimension))
+    return np.geomspace(min(narrowest, widest), widest, count)[:, None]
 
 
 class WeightPosterior:

@@ -19,7 +19,7 @@ from flwr_fbo.core.space import Array, Categorical, Space
 #: Log-normal priors, for scores of about unit spread on the unit cube: medians and spreads of
 #: log l, log variance, log noise. Length scales grow with the square root of the dimension, as
 #: distances do.
-LENGTHSCALE = (0.35, 0.8)
+LENGTHSCALE = (0.35, 1.2)
 VARIANCE = (1.0, 0.7)
 NOISE = (5e-3, 1.5)
 LENGTHSCALE_BOUNDS = (5e-3, 20.0)

@@ -79,7 +79,7 @@ class ThompsonSettings(Settings):
         "se", "kernel that the shared random features stand for"
     )
     feature_lengthscale: float | None = setting(
-        0.2, "its length scale in the unit cube; 0.2 sqrt(D) where unset", above(0)
+        0.2, "its length scale in the unit cube; of many scales where unset", above(0)
     )
     feature_noise: float = setting(0.01, "lambda, noise variance in the shared posterior", above(0))
     message: Literal["sample", "mean"] = setting(
@@ -239,6 +239,9 @@ class ThompsonSampler:
     def _alone(self, round: int) -> Proposal:
         """By the agent's own model, in which advice may be the prior mean."""
         rng, prior = self._rng(OWN, round), self._prior
+        if self.settings.acquisition == "improvement" and prior is None and self._is_flat():
+            # On a plateau improvement is largest in the corners, and again in the corners.
+            return Proposal(self._untried(self._rng(ESCAPE, round)), "initial")
         surface: Surface
         if self.settings.acquisition == "improvement":
             surface = Improvement.over(self.trended())
@@ -248,6 +251,11 @@ class ThompsonSampler:
             surface = self.model().sample_path(rng, self._beta(round))
         source: Source = "own" if self._scores or prior is None else "advice"
         return self._searched(surface, rng, round, source, None if prior is None else prior.regions)
+
+    def _is_flat(self, count: int | None = None) -> bool:
+        """Whether the first scores are all the same, so that they teach nothing of f's shape."""
+        known = self._scores[:count]
+        return all(score == known[0] for score in known)
 
     @property
     def _prior(self) -> Advice | None:
@@ -263,13 +271,13 @@ class ThompsonSampler:
     ) -> Proposal:
         unit = argmax(surface, self.space, rng, regions, self._incumbents())
         if self._has_failed(unit):
-            return Proposal(self._escape(self._rng(ESCAPE, round)), "escape")
+            return Proposal(self._untried(self._rng(ESCAPE, round)), "escape")
         return Proposal(unit, source)
 
     def _has_failed(self, unit: Array) -> bool:
         return any(np.array_equal(unit, failed) for failed in self._failed)
 
-    def _escape(self, rng: np.random.Generator) -> Array:
+    def _untried(self, rng: np.random.Generator) -> Array:
         """A random point that has not failed; any point where all there are have."""
         points = all_points(self.space)
         if points is None:
@@ -344,7 +352,7 @@ class ThompsonSampler:
         """The last due fit: of the observations up to then, made at most once."""
         s = self.settings
         due = len(self._scores) // s.refit_every * s.refit_every if s.refit_every else 0
-        if due == 0:
+        if due == 0 or self._is_flat(due):
             return prior(self.space.dimension, s.lengthscale, s.noise)
         if due not in self._fits:
             x, y, rng = self._embedded(due), self._unexplained(due), self._rng(FIT, due)

@@ -17,13 +17,12 @@ private. Advice has as many columns.
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict
 
 import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, Records
-from flwr_fbo.core.features import RandomFeatures
+from flwr_fbo.core.features import RandomFeatures, feature_scales
 from flwr_fbo.core.hyperparameters import Hyperparameters
 from flwr_fbo.core.kernels import kernel_named
 from flwr_fbo.core.protocol import Reply, Request, Setup
@@ -40,8 +39,8 @@ def thompson_setup(
     space: Space, settings: ThompsonSettings, regions: Regions, rng: np.random.Generator
 ) -> Setup:
     """What the server tells every agent once: settings, shared features, sub-regions."""
-    lengthscale = settings.feature_lengthscale or 0.2 * math.sqrt(space.dimension)
-    kernel = kernel_named(settings.feature_kernel, lengthscale)
+    scales = settings.feature_lengthscale or feature_scales(settings.features, space.dimension)
+    kernel = kernel_named(settings.feature_kernel, scales)
     features = RandomFeatures.draw(kernel, settings.features, space.embedding_dimension, rng)
     agent_keys = ThompsonSettings.keys()
     values = {k: v for k, v in settings.to_mapping().items() if k in agent_keys}
