@@ -28,6 +28,8 @@ DEFAULTS: dict[str, Any] = {
     "lengthscale": 0.03, "features": 50, "feature-lengthscale": 0.03, "feature-noise": 0.01,
     "vector-bound": 4.0,
 }  # fmt: skip
+#: The same without being told how narrow the functions are.
+UNTOLD: dict[str, Any] = {"strategy": "dp-fts-de", "preset": "default", "initial-points": 10}
 #: FTS without distributed exploration is one region (the paper's "modified FTS").
 STRATEGIES: dict[str, dict[str, Any]] = {
     "TS, alone": {"strategy": "local-ts"},
@@ -45,6 +47,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "our defaults, epsilon 1": {**DEFAULTS, "epsilon": 1.0},
     "our defaults, no privacy": DEFAULTS,
     "our defaults, epsilon 2": {**DEFAULTS, "epsilon": 2.0},
+    "our defaults, told nothing, no privacy": UNTOLD,
+    "our defaults, told nothing, epsilon 4": {**UNTOLD, "epsilon": 4.0},
 }  # fmt: skip
 
 

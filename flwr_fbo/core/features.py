@@ -33,7 +33,6 @@ from flwr_fbo.core.kernels import Kernel
 from flwr_fbo.core.linalg import factorise
 from flwr_fbo.core.space import Array
 
-
 #: The range of :func:`feature_scales` in the unit cube, the first a square root of D.
 WIDEST, NARROWEST = 0.36, 0.03
 FEATURES_A_PLACE = 4.0

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flwr_fbo.core.features import RandomFeatures, WeightPosterior
+from flwr_fbo.core.features import RandomFeatures, WeightPosterior, feature_scales
 from flwr_fbo.core.kernels import SquaredExponential, kernel_named
 
 
@@ -92,6 +92,45 @@ def test_a_scan_in_single_precision_is_close(lengthscale):
 def test_shapes_are_checked():
     with pytest.raises(ValueError, match=r"\(M, E\) and `phases` \(M,\), but got \(3, 2\)"):
         RandomFeatures(np.zeros((3, 2)), np.zeros(2))
+
+
+# ------------------------------------------------------------------ features of many scales
+
+
+def test_scales_reach_from_wide_to_what_the_features_can_tell_apart():
+    # D = 2, M = 200: .36 sqrt(2), and 50 places in the square, which are 50^-1/2 wide
+    scales = feature_scales(200, 2)
+    assert scales.shape == (200, 1)
+    np.testing.assert_allclose([scales.min(), scales.max()], [50**-0.5, 0.36 * 2**0.5])
+    ratios = scales[1:] / scales[:-1]
+    np.testing.assert_allclose(ratios, np.full((199, 1), ratios[0, 0]))
+    # D = 1 has places enough for anything: .03 is the narrowest
+    np.testing.assert_allclose([feature_scales(200, 1).min(), feature_scales(200, 1).max()],
+                               [0.03, 0.36])  # fmt: skip
+
+
+@given(st.integers(1, 500), st.integers(1, 20))
+def test_scales_are_never_beyond_the_widest(count, dimension):
+    scales = feature_scales(count, dimension)
+    assert np.all(scales > 0)
+    assert scales.max() <= 0.36 * dimension**0.5 * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("width", [0.03, 0.3])
+def test_features_of_many_scales_can_say_narrow_and_wide_functions(width):
+    # From 60 exact scores of a bump the mean finds it whether narrow or wide, where features of
+    # one wide scale see nothing of the narrow one.
+    rng = np.random.default_rng(0)
+    x = np.linspace(0, 1, 60)[:, None]
+    y = np.exp(-0.5 * ((x[:, 0] - 0.37) / width) ** 2)
+    kernel = kernel_named("se", feature_scales(200, 1))
+    many = RandomFeatures.draw(kernel, 200, 1, rng)
+    fine = np.linspace(0, 1, 501)[:, None]
+    shape = many(fine) @ WeightPosterior(many(x), y - y.mean(), 0.3).mean()
+    assert abs(fine[shape.argmax(), 0] - 0.37) < width / 2
+    wide = RandomFeatures.draw(kernel_named("se", 0.36), 200, 1, rng)
+    blurred = wide(fine) @ WeightPosterior(wide(x), y - y.mean(), 0.3).mean()
+    assert shape.max() > (2.0 if width < 0.1 else 0.9) * blurred.max()
 
 
 # ------------------------------------------------------------------ the posterior of omega

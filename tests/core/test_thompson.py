@@ -379,6 +379,44 @@ def test_a_point_repeated_many_times_is_no_obstacle():
 # ------------------------------------------------------------------ fits and settings
 
 
+def on_a_plateau(count, **given):
+    settings = ThompsonSettings(features=30, acquisition="improvement", **given)
+    sampler = ThompsonSampler(SQUARE, settings, features_for(SQUARE, settings), (5,))
+    for round in range(count):
+        sampler.tell(sampler.ask(round).unit, 0.3)
+    return sampler
+
+
+def test_on_a_plateau_it_looks_around_at_random():
+    # All scores the same: improvement would send it to the corners, and to them again.
+    units = np.array(on_a_plateau(20).state_dict()["units"])
+    assert len(np.unique(units, axis=0)) == 20
+    # Uniform points are within .02 of the boundary with probability 1 - .96^2 = .08: at least
+    # 7 of 20 have a probability below 2e-3.
+    assert (np.minimum(units, 1 - units).min(axis=1) < 0.02).sum() < 7
+
+
+def test_equal_scores_are_no_reason_to_fit():
+    fits = []
+    sampler = ThompsonSampler(SQUARE, QUICK, features_for(SQUARE), (5,), lambda *f: fits.append(f))
+    for unit in SQUARE.sample(12, np.random.default_rng(0)):
+        sampler.tell(unit, 0.3)
+    sampler.model()
+    assert not fits
+    sampler.tell(np.array([0.5, 0.5]), 0.4)
+    for unit in SQUARE.sample(7, np.random.default_rng(1)):
+        sampler.tell(unit, 0.3)
+    sampler.model()
+    assert len(fits) == 1
+
+
+def test_what_others_say_is_followed_on_a_plateau_too():
+    sampler = on_a_plateau(3, advice_use="prior")
+    advice = advice_for(SQUARE, sampler.settings)
+    assert sampler.ask(3, advice=advice).source == "own"
+    assert np.array_equal(sampler.ask(3, advice=advice).unit, sampler.ask(3).unit)
+
+
 def test_fits_are_made_when_due_and_told_once():
     made = []
     settings = ThompsonSettings(features=30, refit_every=4)
