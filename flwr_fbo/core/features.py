@@ -66,36 +66,54 @@ class RandomFeatures:
 
     def __call__(self, x: Array) -> Array:
         """The features of the rows of x (n, E): (n, M), each row of norm one."""
-        waves = np.cos(x @ self.frequencies.T + self.phases)  # (n, M)
-        waves /= np.sqrt((waves * waves).sum(axis=1, keepdims=True))
+        waves = x @ self.frequencies.T  # (n, M)
+        waves += self.phases
+        np.cos(waves, out=waves)
+        waves /= np.sqrt(np.einsum("nm,nm->n", waves, waves))[:, None]
         return np.asarray(waves)
+
+    @cached_property
+    def _single(self) -> tuple[Array, Array]:
+        """Transposed frequencies (E, M) and phases (M,) in single precision."""
+        return np.ascontiguousarray(self.frequencies.T, np.float32), self.phases.astype(np.float32)
 
     def scan(self, x: Array, weights: Array) -> Array:
         """phi(x)' omega for one weight vector (M,) or one a row (n, M), in single precision: (n,).
 
-        To find where a function is large it is enough, and forty times as fast as the cosines
-        in double precision.
+        To find where a function is large it is enough; cosines in double precision take most of
+        the time of :meth:`__call__` (`benchmarks.ratios`, "scan of the features").
         """
-        waves = x.astype(np.float32) @ self.frequencies.T.astype(np.float32)
-        waves = np.cos(waves + self.phases.astype(np.float32))  # (n, M)
-        norm = np.sqrt(np.einsum("nm,nm->n", waves, waves))
+        frequencies, phases = self._single
+        waves = x.astype(np.float32) @ frequencies
+        waves += phases
+        np.cos(waves, out=waves)  # (n, M)
         single = weights.astype(np.float32)
         dot = waves @ single if single.ndim == 1 else np.einsum("nm,nm->n", waves, single)
-        return np.asarray(dot / norm, dtype=np.float64)
+        dot /= np.sqrt(np.einsum("nm,nm->n", waves, waves))
+        return np.asarray(dot, dtype=np.float64)
 
-    def value_and_gradient(self, x: Array, weights: Array) -> tuple[Array, Array]:
-        """phi(x)' omega and its gradient in x: (n,) and (n, E).
+    def value_and_gradient(
+        self, x: Array, weights: Array, roughly: bool = False
+    ) -> tuple[Array, Array]:
+        """phi(x)' omega and its gradient in x: (n,) and (n, E); roughly is in single precision.
 
         With c = cos(Sx + b) and f = c'omega / |c|, the gradient is
         -(sin(Sx + b) * (omega - f c / |c|)) S / |c|.
         """
-        angles = x @ self.frequencies.T + self.phases  # (n, M)
+        angles = x @ self.frequencies.T  # (n, M), in double precision: they are large
+        angles += self.phases
+        if roughly:
+            angles, weights = angles.astype(np.float32), weights.astype(np.float32)
         waves = np.cos(angles)
-        norm = np.sqrt((waves * waves).sum(axis=1))  # (n,)
-        value = (waves * weights).sum(axis=1) / norm
-        slope = weights - waves * (value / norm)[:, None]
-        slope *= np.sin(angles)
-        return value, -(slope @ self.frequencies) / norm[:, None]
+        norm = np.sqrt(np.einsum("nm,nm->n", waves, waves))  # (n,)
+        rows = np.broadcast_to(weights, waves.shape)  # one order of summation for both kinds
+        value = np.einsum("nm,nm->n", waves, rows) / norm
+        waves *= (-value / norm)[:, None]
+        waves += weights
+        waves *= np.sin(angles, out=angles)
+        slope = waves @ (self._single[0].T if roughly else self.frequencies)
+        slope /= -norm[:, None]
+        return value, slope
 
 
 class WeightPosterior:

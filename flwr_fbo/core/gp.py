@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from flwr_fbo.core.features import RandomFeatures, WeightPosterior
-from flwr_fbo.core.kernels import Kernel, squared_distance
+from flwr_fbo.core.kernels import Kernel, plain_distance
 from flwr_fbo.core.linalg import extend, factorise
 from flwr_fbo.core.space import Array
 
@@ -57,9 +57,18 @@ class Path:
     def _rows(self, regions: np.ndarray | None) -> Array:
         if self.weights.ndim == 1:
             return self.weights
+        if len(self.weights) == 1:
+            return np.asarray(self.weights[0])
         if regions is None:
             raise ValueError("a path with one function a sub-region needs each row's sub-region")
         return np.asarray(self.weights[regions])
+
+    @cached_property
+    def _scaled(self) -> tuple[Array, Array]:
+        """The centres in length scales (t, E), and their squared lengths (t,)."""
+        assert self.kernel is not None and self.centres is not None
+        scaled = self.centres / self.kernel.lengthscales
+        return scaled, np.einsum("te,te->t", scaled, scaled)
 
     def scan(self, x: Array, regions: np.ndarray | None = None) -> Array:
         """The function at the rows of x (n, E), good to about 1e-4: (n,)."""
@@ -68,31 +77,36 @@ class Path:
             return value
         # Distances in double precision, since they are differences; the rest in single, unless
         # coefficients of both signs are so large that single precision would tell.
-        squared = squared_distance(x, self.centres, self.kernel.lengthscales)  # (n, t)
-        rounding = self.kernel.variance * float(np.abs(self.coefficients).sum()) * 2.0**-23
-        if rounding < SCAN_ROUNDING:
-            squared = squared.astype(np.float32)
-        correlation = self.kernel.profile(squared)[0]
-        return np.asarray(value + self.kernel.variance * (correlation @ self.coefficients))
+        squared = plain_distance(x / self.kernel.lengthscales, *self._scaled)  # (n, t)
+        coefficients, variance = self.coefficients, self.kernel.variance
+        if variance * float(np.abs(coefficients).sum()) * 2.0**-23 < SCAN_ROUNDING:
+            squared, coefficients = squared.astype(np.float32), coefficients.astype(np.float32)
+        return np.asarray(value + variance * (self.kernel.correlation(squared) @ coefficients))
 
     def value(self, x: Array, regions: np.ndarray | None = None) -> Array:
         """The function at the rows of x (n, E): (n,)."""
         return self.value_and_gradient(x, regions)[0]
 
     def value_and_gradient(
-        self, x: Array, regions: np.ndarray | None = None
+        self, x: Array, regions: np.ndarray | None = None, roughly: bool = False
     ) -> tuple[Array, Array]:
-        """The function (n,) and its gradient (n, E) at the rows of x (n, E)."""
-        value, gradient = self.features.value_and_gradient(x, self._rows(regions))
+        """The function (n,) and its gradient (n, E) at the rows of x (n, E).
+
+        Roughly is with the features' part in single precision, to about 1e-6: to climb by.
+        """
+        value, gradient = self.features.value_and_gradient(x, self._rows(regions), roughly)
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value, gradient
-        scales = np.broadcast_to(np.asarray(self.kernel.lengthscales) ** 2, x.shape[1])
-        squared = squared_distance(x, self.centres, self.kernel.lengthscales)  # (n, t)
-        correlation, slope = self.kernel.profile(squared)
-        value = value + self.kernel.variance * (correlation @ self.coefficients)
-        pull = 2.0 * self.kernel.variance * slope * self.coefficients  # d/d r^2, times 2
-        gradient = gradient + (pull.sum(axis=1)[:, None] * x - pull @ self.centres) / scales
-        return value, gradient
+        scaled, scales = x / self.kernel.lengthscales, self.kernel.lengthscales
+        correlation, slope = self.kernel.profile(plain_distance(scaled, *self._scaled))
+        weights = self.kernel.variance * self.coefficients
+        slope *= 2.0 * weights  # d/d r^2, times 2: (n, t)
+        pull = slope.sum(axis=1)[:, None] * scaled - slope @ self._scaled[0]
+        return value + correlation @ weights, gradient + pull / scales
+
+    def to_climb(self, x: Array, regions: np.ndarray | None = None) -> tuple[Array, Array]:
+        """:meth:`value_and_gradient`, roughly."""
+        return self.value_and_gradient(x, regions, roughly=True)
 
 
 class GaussianProcess:
@@ -144,6 +158,12 @@ class GaussianProcess:
         if same_block and "_factor" in self.__dict__ and np.array_equal(x[:known], self.x):
             larger.__dict__["_factor"] = larger._extended(self._factor, known)
         return larger
+
+    def with_scores(self, y: Array) -> GaussianProcess:
+        """The same process with other scores at the same rows, whose factor they share."""
+        other = GaussianProcess(self.kernel, self.noise, self.x, y)
+        other.__dict__["_factor"] = self._factor
+        return other
 
     def posterior(self, x: Array) -> tuple[Array, Array]:
         """Mean and variance of the function at the rows of x: (n,) and (n,)."""

@@ -47,8 +47,7 @@ class Improvement:
         """Over the best of the model's own points; over its prior mean's zero without any."""
         if not len(model.process.y):
             return cls(model, 0.0)
-        mean, _ = model.posterior(model.process.x, model.places)
-        return cls(model, float(mean.max()))
+        return cls(model, float(model.fitted.max()))
 
     def scan(self, x: Array, regions: Indices | None = None) -> Array:
         """See :meth:`flwr_fbo.core.gp.Path.scan`."""
@@ -63,15 +62,22 @@ class Improvement:
         deviation = np.sqrt(variance)
         return np.asarray(np.log(deviation) + log_gain((mean - self.best) / deviation)[0])
 
-    def value_and_gradient(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
-        """With the gradient (n, E): d log EI = (d sigma + (Phi / phi) d mu) phi / EI."""
-        mean, variance, rise, spread = self.model.posterior_and_gradient(x, regions)
+    def value_and_gradient(
+        self, x: Array, regions: Indices | None = None, roughly: bool = False
+    ) -> tuple[Array, Array]:
+        """With the gradient (n, E): d log EI = (d sigma + (Phi / phi) d mu) phi / EI.
+
+        Roughly is with the advice in single precision, to climb by.
+        """
+        mean, variance, pull = self.model.posterior_and_pull(x, regions, roughly)
         deviation = np.sqrt(variance)
         logarithm, by_density, by_tail = log_gain((mean - self.best) / deviation)
-        gradient = by_tail[:, None] * rise + by_density[:, None] * spread / (
-            2.0 * deviation[:, None]
-        )
-        return np.log(deviation) + logarithm, gradient / deviation[:, None]
+        gradient = pull(by_tail / deviation, by_density / (2.0 * variance))
+        return np.log(deviation) + logarithm, gradient
+
+    def to_climb(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+        """:meth:`value_and_gradient`, roughly."""
+        return self.value_and_gradient(x, regions, roughly=True)
 
 
 def log_gain(z: Array) -> tuple[Array, Array, Array]:

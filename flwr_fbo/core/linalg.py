@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import cholesky, lapack, solve_triangular
 
 from flwr_fbo.core.space import Array
 
@@ -50,3 +50,11 @@ def extend(factor: Array, cross: Array, corner: float) -> Array | None:
     larger[n, :n] = row
     larger[n, n] = np.sqrt(rest)
     return larger
+
+
+def inverse_root(square: Array) -> Array:
+    """R (n, n), lower triangular, with R'R the inverse of a positive definite matrix."""
+    factor = factorise(square)
+    if not len(factor):
+        return factor
+    return np.asarray(lapack.dtrtri(factor, lower=1)[0])
