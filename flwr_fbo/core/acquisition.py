@@ -43,7 +43,7 @@ STARTS = 20
 #: by; what is then left is of the order of the square.
 TOLERANCE = 1e-3
 #: A climb that so many times its next step would not bring to the best one is given up.
-HOPELESS = 1e9
+HOPELESS = 100.0
 #: A purely discrete space with at most this many points is enumerated.
 ENUMERABLE = 20_000
 #: An exchange tries all values of a parameter that has at most so many.
@@ -76,7 +76,7 @@ def argmax(
     points = space.snap(points)
     scores = path.scan(space.embed(points), _located(regions, points))
     chosen = np.argsort(-scores)[:STARTS]
-    tolerance = TOLERANCE * float(scores[chosen[0]] - scores[chosen[-1]])
+    tolerance = TOLERANCE * float(scores[chosen[0]] - scores[chosen[STARTS // 4]])
     best, value = _refine(path, space, points[chosen], regions, tolerance)
     if not all(isinstance(p, Float) for p in space.parameters.values()):
         best, value = _exchange(path, space, best, value, regions, tolerance)
