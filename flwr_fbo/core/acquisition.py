@@ -41,9 +41,7 @@ CANDIDATES = 1000
 STARTS = 20
 #: A climb takes its last step when that promises less than this share of what the starts differ
 #: by; what is then left is of the order of the square.
-TOLERANCE = 1e-3
-#: A climb that so many times its next step would not bring to the best one is given up.
-HOPELESS = 100.0
+TOLERANCE = 0.03
 #: A purely discrete space with at most this many points is enumerated.
 ENUMERABLE = 20_000
 #: An exchange tries all values of a parameter that has at most so many.
@@ -130,7 +128,7 @@ def _refine(
     objective = _objective(path, space, starts, climbs, place)
     box = low[:, climbs], high[:, climbs]
     units = starts.copy()
-    units[:, climbs] = climb(objective, starts[:, climbs], *box, tolerance, HOPELESS)[0]
+    units[:, climbs] = climb(objective, starts[:, climbs], *box, tolerance, only_best=True)[0]
     units = _inside(units, regions, place)
     if any(isinstance(p, Int) and _climbs(p) for p in space.parameters.values()):
         return _settled(path, space, starts, units, regions)

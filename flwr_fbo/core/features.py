@@ -32,6 +32,9 @@ from flwr_fbo.core.kernels import Kernel
 from flwr_fbo.core.linalg import factorise
 from flwr_fbo.core.space import Array
 
+#: With up to so many coordinates, features are computed coordinate by coordinate.
+FEW_COORDINATES = 8
+
 
 @dataclass(frozen=True, eq=False)
 class RandomFeatures:
@@ -65,17 +68,37 @@ class RandomFeatures:
         return len(self.phases)
 
     def __call__(self, x: Array) -> Array:
-        """The features of the rows of x (n, E): (n, M), each row of norm one."""
-        waves = x @ self.frequencies.T  # (n, M)
-        waves += self.phases
+        """The features of the rows of x (n, E): (n, M), each row of norm one.
+
+        The last rows are remembered: those of an agent's own points are asked for again and
+        again, one more at a time.
+        """
+        known, waves = self.__dict__.get("_last", (x[:0], np.zeros((0, self.count))))
+        if x.shape[1] > FEW_COORDINATES or not np.array_equal(known, x[: len(known)]):
+            known, waves = x[:0], waves[:0]
+        if len(known) < len(x):
+            waves = np.concatenate([waves, self._waves(x[len(known) :])])
+            self.__dict__["_last"] = (x.copy(), waves)
+        return waves[: len(x)].copy()
+
+    def _waves(self, x: Array) -> Array:
+        if x.shape[1] > FEW_COORDINATES:
+            waves = x @ self.frequencies.T + self.phases
+        else:
+            # Not by a product of matrices: in its last bit a row must not depend on how many
+            # others there are, or an agent that was restored would propose other points.
+            waves = np.tile(self.phases, (len(x), 1))  # (n, M)
+            for coordinate, frequencies in zip(x.T, self.frequencies.T, strict=True):
+                waves += coordinate[:, None] * frequencies
         np.cos(waves, out=waves)
         waves /= np.sqrt(np.einsum("nm,nm->n", waves, waves))[:, None]
-        return np.asarray(waves)
+        return waves
 
     @cached_property
     def _single(self) -> tuple[Array, Array]:
-        """Transposed frequencies (E, M) and phases (M,) in single precision."""
-        return np.ascontiguousarray(self.frequencies.T, np.float32), self.phases.astype(np.float32)
+        """Frequencies (M, E), and transposed above the phases (E + 1, M), in single precision."""
+        frequencies = self.frequencies.astype(np.float32)
+        return frequencies, np.vstack([frequencies.T, self.phases.astype(np.float32)])
 
     def scan(self, x: Array, weights: Array) -> Array:
         """phi(x)' omega for one weight vector (M,) or one a row (n, M), in single precision: (n,).
@@ -83,14 +106,19 @@ class RandomFeatures:
         To find where a function is large it is enough; cosines in double precision take most of
         the time of :meth:`__call__` (`benchmarks.ratios`, "scan of the features").
         """
-        frequencies, phases = self._single
-        waves = x.astype(np.float32) @ frequencies
-        waves += phases
+        rows = np.ones((len(x), x.shape[1] + 1), np.float32)
+        rows[:, :-1] = x
+        waves = rows @ self._single[1]
         np.cos(waves, out=waves)  # (n, M)
         single = weights.astype(np.float32)
         dot = waves @ single if single.ndim == 1 else np.einsum("nm,nm->n", waves, single)
         dot /= np.sqrt(np.einsum("nm,nm->n", waves, waves))
         return np.asarray(dot, dtype=np.float64)
+
+    def value(self, x: Array, weights: Array) -> Array:
+        """phi(x)' omega in double precision: (n,)."""
+        waves = self._waves(x)
+        return np.einsum("nm,nm->n", waves, np.broadcast_to(weights, waves.shape))
 
     def value_and_gradient(
         self, x: Array, weights: Array, roughly: bool = False
@@ -111,7 +139,7 @@ class RandomFeatures:
         waves *= (-value / norm)[:, None]
         waves += weights
         waves *= np.sin(angles, out=angles)
-        slope = waves @ (self._single[0].T if roughly else self.frequencies)
+        slope = waves @ (self._single[0] if roughly else self.frequencies)
         slope /= -norm[:, None]
         return value, slope
 

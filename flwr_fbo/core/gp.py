@@ -25,7 +25,7 @@ import numpy as np
 from scipy.linalg import cho_solve, solve_triangular
 
 from flwr_fbo.core.features import RandomFeatures, WeightPosterior
-from flwr_fbo.core.kernels import Kernel, plain_distance
+from flwr_fbo.core.kernels import Kernel, blocks, plain_distance, rough_distance
 from flwr_fbo.core.linalg import extend, factorise
 from flwr_fbo.core.space import Array
 
@@ -35,7 +35,7 @@ PATH_FEATURES = 256
 #: The factor is made anew at multiples of so many observations and extended in between.
 BLOCK = 8
 #: A scan may be off by so much because of single precision.
-SCAN_ROUNDING = 1e-4
+SCAN_ROUNDING = 1e-3
 #: From so many observations on, paths are drawn in weight space: no cubic cost in t.
 WEIGHT_SPACE_FROM = 1000
 
@@ -54,7 +54,8 @@ class Path:
     centres: Array | None = None
     coefficients: Array | None = None
 
-    def _rows(self, regions: np.ndarray | None) -> Array:
+    def functions(self, regions: np.ndarray | None) -> Array:
+        """The weights of all rows (M,), or of each by its sub-region (n, M)."""
         if self.weights.ndim == 1:
             return self.weights
         if len(self.weights) == 1:
@@ -71,21 +72,31 @@ class Path:
         return scaled, np.einsum("te,te->t", scaled, scaled)
 
     def scan(self, x: Array, regions: np.ndarray | None = None) -> Array:
-        """The function at the rows of x (n, E), good to about 1e-4: (n,)."""
-        value = self.features.scan(x, self._rows(regions))
+        """The function at the rows of x (n, E), good to about 1e-3: (n,)."""
+        value = self.features.scan(x, self.functions(regions))
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value
-        # Distances in double precision, since they are differences; the rest in single, unless
-        # coefficients of both signs are so large that single precision would tell.
-        squared = plain_distance(x / self.kernel.lengthscales, *self._scaled)  # (n, t)
+        # In single precision, unless coefficients of both signs are so large, or length scales so
+        # short, that it would tell.
+        scaled, (centres, lengths) = x / self.kernel.lengthscales, self._scaled
         coefficients, variance = self.coefficients, self.kernel.variance
-        if variance * float(np.abs(coefficients).sum()) * 2.0**-23 < SCAN_ROUNDING:
-            squared, coefficients = squared.astype(np.float32), coefficients.astype(np.float32)
-        return np.asarray(value + variance * (self.kernel.correlation(squared) @ coefficients))
+        size = variance * float(np.sqrt(coefficients @ coefficients))
+        if size * (1.0 + float(lengths.max())) * 2.0**-22 < SCAN_ROUNDING:
+            correlation = self.kernel.correlation(rough_distance(scaled, centres, lengths))
+            return np.asarray(value + variance * (correlation @ coefficients.astype(np.float32)))
+        for rows in blocks(*value.shape, len(centres)):
+            squared = plain_distance(scaled[rows], centres, lengths)
+            value[rows] += variance * (self.kernel.correlation(squared) @ coefficients)
+        return value
 
     def value(self, x: Array, regions: np.ndarray | None = None) -> Array:
         """The function at the rows of x (n, E): (n,)."""
-        return self.value_and_gradient(x, regions)[0]
+        value = self.features.value(x, self.functions(regions))
+        if self.kernel is None or self.centres is None or self.coefficients is None:
+            return value
+        squared = plain_distance(x / self.kernel.lengthscales, *self._scaled)
+        weights = self.kernel.variance * self.coefficients
+        return np.asarray(value + self.kernel.correlation(squared) @ weights)
 
     def value_and_gradient(
         self, x: Array, regions: np.ndarray | None = None, roughly: bool = False
@@ -94,7 +105,7 @@ class Path:
 
         Roughly is with the features' part in single precision, to about 1e-6: to climb by.
         """
-        value, gradient = self.features.value_and_gradient(x, self._rows(regions), roughly)
+        value, gradient = self.features.value_and_gradient(x, self.functions(regions), roughly)
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value, gradient
         scaled, scales = x / self.kernel.lengthscales, self.kernel.lengthscales

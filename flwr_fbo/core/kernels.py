@@ -19,11 +19,15 @@ the gradients in the inputs and in the length scales alike.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from flwr_fbo.core.space import Array
+
+#: Covariances that are worked on together, where there are many.
+CACHED = 2**14
 
 
 @dataclass(frozen=True, eq=False)
@@ -110,16 +114,17 @@ class Matern(Kernel):
         s = np.maximum(squared, 0.0)
         s *= 2.0 * self.nu
         np.sqrt(s, out=s)
-        decay = np.exp(-s)
+        decay = np.negative(s)
+        np.exp(decay, out=decay)
         if self.nu == 0.5:
             return decay
-        polynomial = s + 1.0
-        if self.nu == 2.5:
-            s *= s
-            s /= 3.0
-            polynomial += s
-        polynomial *= decay
-        return polynomial
+        if self.nu == 2.5:  # 1 + s (1 + s / 3)
+            third = s * (1.0 / 3.0)
+            third += 1.0
+            s *= third
+        s += 1.0
+        s *= decay
+        return s
 
     def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
         """p(s) is a multivariate t with 2 nu degrees of freedom: a Gaussian over a chi."""
@@ -140,6 +145,27 @@ def plain_distance(p: Array, q: Array, lengths: Array) -> Array:
     squared += np.einsum("ne,ne->n", p, p)[:, None]
     squared += lengths
     return np.asarray(np.maximum(squared, 0.0, out=squared))
+
+
+def rough_distance(p: Array, q: Array, lengths: Array) -> Array:
+    """The same in single precision, by one product: to 2^-22 of the largest |p|^2 or |q|^2.
+
+    A distance of nearly zero may come out below zero.
+    """
+    left = np.ones((len(p), p.shape[1] + 2), np.float32)
+    left[:, :-2] = p
+    left[:, -2] = np.einsum("ne,ne->n", p, p)
+    right = np.ones((len(q), p.shape[1] + 2), np.float32)
+    right[:, :-2] = -2.0 * q
+    right[:, -1] = lengths
+    return np.asarray(left @ right.T)
+
+
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Slices of the rows, so that covariances with so many columns fit the processor's cache."""
+    height = max(1, CACHED // max(1, columns))
+    for start in range(0, rows, height):
+        yield slice(start, start + height)
 
 
 def kernel_named(name: str, lengthscales: float | Array = 1.0, variance: float = 1.0) -> Kernel:

@@ -38,7 +38,7 @@ from typing import TypeAlias
 import numpy as np
 
 from flwr_fbo.core.gp import GaussianProcess, Path
-from flwr_fbo.core.kernels import plain_distance
+from flwr_fbo.core.kernels import blocks, plain_distance, rough_distance
 from flwr_fbo.core.linalg import inverse_root
 from flwr_fbo.core.space import Array, Indices
 
@@ -64,7 +64,11 @@ class TrendedProcess:
 
     @cached_property
     def _at_data(self) -> Array:
-        return self._basis(self.process.x, self.places)  # H, (t, J)
+        if self.advice is None:
+            return np.ones((len(self.process.x), 1))
+        waves = self.advice.features(self.process.x)  # remembered, unlike those of other points
+        rows = np.broadcast_to(self.advice.functions(self.places), waves.shape)
+        return _with_constant(np.einsum("tm,tm->t", waves, rows))  # H, (t, J)
 
     def _basis(self, x: Array, places: Indices | None, roughly: bool = False) -> Array:
         """h at the rows of x: (n, J)."""
@@ -126,17 +130,29 @@ class TrendedProcess:
     ) -> tuple[Array, Array]:
         """Mean and variance of f at the rows of x (n,) and (n,); roughly is to about 1e-3."""
         kernel = self.process.kernel
-        basis = self._basis(x, places, roughly)
-        squared = plain_distance(x / kernel.lengthscales, *self._scaled)
-        if roughly and self._is_smooth:
-            basis, squared = basis.astype(np.float32), squared.astype(np.float32)
-        return self._moments(basis, kernel.correlation(squared))[:2]
+        basis, scaled = self._basis(x, places, roughly), x / kernel.lengthscales
+        if roughly and self._single_will_do:
+            squared = rough_distance(scaled, *self._scaled)
+            return self._moments(basis.astype(np.float32), kernel.correlation(squared))[:2]
+        parts = [
+            self._moments(
+                basis[rows], kernel.correlation(plain_distance(scaled[rows], *self._scaled))
+            )[:2]
+            for rows in blocks(len(x), len(self.process.y))
+        ]
+        mean, variance = zip(*parts, strict=True)
+        return np.concatenate(mean), np.concatenate(variance)
 
-    @property
-    def _is_smooth(self) -> bool:
-        """Whether single precision is a hundredth of the least variance there can be."""
-        kernel, t = self.process.kernel, len(self.process.y)
-        return bool(t * kernel.variance * 2.0**-23 < 0.01 * self.process.noise)
+    @cached_property
+    def _single_will_do(self) -> bool:
+        """Whether single precision takes less from a variance than the noise, usually.
+
+        A product of single precision loses 2^-24 of the largest numbers that it adds, and R, of
+        size noise^-1/2, multiplies that.
+        """
+        kernel, lengths = self.process.kernel, self._scaled[1]
+        lost = kernel.variance * 2.0**-22 * (1.0 + float(lengths.max(initial=0.0)))
+        return lost * np.sqrt(kernel.variance) < self.process.noise**1.5
 
     def _moments(self, basis: Array, correlation: Array) -> tuple[Array, Array, Array]:
         """Mean and variance (n,), and cross R' (n, t), in the precision of what is given."""
