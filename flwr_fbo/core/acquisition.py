@@ -41,7 +41,7 @@ CANDIDATES = 1000
 STARTS = 20
 #: A climb takes its last step when that promises less than this share of what the starts differ
 #: by; what is then left is of the order of the square.
-TOLERANCE = 0.03
+TOLERANCE = 0.01
 #: A purely discrete space with at most this many points is enumerated.
 ENUMERABLE = 20_000
 #: An exchange tries all values of a parameter that has at most so many.

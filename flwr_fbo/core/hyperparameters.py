@@ -2,7 +2,8 @@ r"""Kernel parameters by maximum a posteriori marginal likelihood, all restarts 
 
 Notation: :math:`\theta = (\log l_1, \ldots, \log l_D, \log \sigma_0^2, \log \lambda)`, one length
 scale a parameter of the space (a category's embedded columns share one), the signal variance
-and the noise variance. Shapes: B restarts, n observations.
+and the noise variance. Shapes: B restarts, n observations, Q = n (n - 1) / 2 pairs of them: what
+is symmetric is computed once.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.linalg import lapack
 
 from flwr_fbo.core.ascent import maximise
 from flwr_fbo.core.kernels import Kernel, kernel_named
@@ -75,9 +77,7 @@ def fit(
     x, y = _subset(x, y, rng)
     owner = embedded_parameter(space)
     dimension = space.dimension
-    squared = np.zeros((dimension, len(y), len(y)))  # squared distances by parameter
-    for column, parameter in enumerate(owner):
-        squared[parameter] += (x[:, column, None] - x[None, :, column]) ** 2
+    squared = pair_distances(x, owner)
     start = prior(dimension, lengthscale, noise)
     centre = np.log([*start.lengthscales, start.variance, start.noise])
     spread = np.array([LENGTHSCALE[1]] * dimension + [VARIANCE[1], NOISE[1]])
@@ -101,28 +101,53 @@ def fit(
     return Hyperparameters(tuple(map(float, best[:dimension])), float(best[-2]), float(best[-1]))
 
 
+def pair_distances(x: Array, owner: np.ndarray) -> Array:
+    """Squared distances of all pairs of rows (n, E), by the parameter of each column: (D, Q)."""
+    first, second = np.tril_indices(len(x), -1)
+    squared = np.zeros((int(owner.max()) + 1, len(first)))
+    for column, parameter in enumerate(owner):
+        squared[parameter] += (x[first, column] - x[second, column]) ** 2
+    return squared
+
+
 def log_marginal_likelihood(
     kernel: Kernel, squared: Array, y: Array, theta: Array
 ) -> tuple[Array, Array]:
-    """log p(y | theta) and its gradient: (B,) and (B, D + 2), from squared distances (D, n, n)."""
+    """log p(y | theta) and its gradient: (B,) and (B, D + 2), from squared distances (D, Q)."""
     dimension, n = len(squared), len(y)
+    pairs = np.ravel_multi_index(np.tril_indices(n, -1), (n, n))
     inverse_scales = np.exp(-2.0 * theta[:, :dimension])  # (B, D)
     variance, noise = np.exp(theta[:, -2]), np.exp(theta[:, -1])
-    distance = np.einsum("bd,dnm->bnm", inverse_scales, squared)
-    correlation, slope = kernel.profile(distance)
-    signal = variance[:, None, None] * correlation  # (B, n, n)
-    matrix = signal + (noise + 1e-10 * variance)[:, None, None] * np.eye(n)
-    factor = np.linalg.cholesky(matrix)
-    inverse = np.linalg.inv(matrix)
-    alpha = inverse @ y  # (B, n)
-    value = -0.5 * alpha @ y - np.log(np.einsum("bii->bi", factor)).sum(axis=1)
-    value -= 0.5 * n * math.log(2.0 * math.pi)
-    outer = alpha[:, :, None] * alpha[:, None, :] - inverse  # d value / d K, twice
-    bend = outer * slope
-    scales = -np.einsum("bnm,dnm->bd", bend, squared) * inverse_scales * variance[:, None]
-    amplitude = 0.5 * np.einsum("bnm,bnm->b", outer, signal)
-    jitter = 0.5 * noise * np.einsum("bii->b", outer)
-    return value, np.concatenate([scales, amplitude[:, None], jitter[:, None]], axis=1)
+    correlation, slope = kernel.profile(inverse_scales @ squared)  # (B, Q)
+    signal = variance[:, None] * correlation
+    matrices = np.zeros((len(theta), n * n))
+    matrices[:, pairs] = signal
+    matrices[:, :: n + 1] = ((1.0 + 1e-10) * variance + noise)[:, None]
+    value, alpha = _solved(matrices.reshape(-1, n, n), y)  # matrices now hold the inverses
+    first, second = pairs // n, pairs % n
+    outer = alpha[:, first] * alpha[:, second] - matrices[:, pairs]  # d value / d K, twice
+    trace = alpha * alpha - matrices[:, :: n + 1]  # (B, n)
+    diagonal = 0.5 * trace.sum(axis=1)
+    amplitude = np.einsum("bq,bq->b", outer, signal) + diagonal * variance
+    outer *= slope
+    scales = -2.0 * variance[:, None] * (outer @ squared.T) * inverse_scales
+    return value, np.column_stack([scales, amplitude, noise * diagonal])
+
+
+def _solved(matrices: Array, y: Array) -> tuple[Array, Array]:
+    """log N(y | 0, K) (B,) and K^-1 y (B, n); lower triangles of K (B, n, n) become of K^-1.
+
+    LAPACK takes matrices by columns, so that our lower triangles are its upper ones.
+    """
+    value, alpha = np.empty(len(matrices)), np.empty((len(matrices), len(y)))
+    for row, matrix in enumerate(matrices):
+        factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)
+        if failed:
+            raise np.linalg.LinAlgError("a covariance matrix is not positive definite")
+        alpha[row] = lapack.dpotrs(factor, y, lower=0)[0]
+        value[row] = -0.5 * (alpha[row] @ y) - np.log(np.diagonal(factor)).sum()
+        lapack.dpotri(factor, lower=0, overwrite_c=1)
+    return value - 0.5 * len(y) * math.log(2.0 * math.pi), alpha
 
 
 def _subset(x: Array, y: Array, rng: np.random.Generator) -> tuple[Array, Array]:

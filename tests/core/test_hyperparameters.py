@@ -16,6 +16,7 @@ from flwr_fbo.core.hyperparameters import (
     embedded_parameter,
     fit,
     log_marginal_likelihood,
+    pair_distances,
     prior,
 )
 from flwr_fbo.core.kernels import kernel_named
@@ -27,7 +28,16 @@ def cube(dimension):
 
 
 def squared_by_parameter(x):
-    return (x[:, None, :] - x[None, :, :]).transpose(2, 0, 1) ** 2
+    return pair_distances(x, np.arange(x.shape[1]))
+
+
+def test_pairs_are_those_below_the_diagonal():
+    x = np.random.default_rng(0).random((5, 3))
+    whole = (x[:, None, :] - x[None, :, :]) ** 2
+    lower = np.tril_indices(5, -1)
+    owner = np.array([0, 1, 1])  # the last two columns are one parameter's
+    expected = np.stack([whole[..., 0][lower], whole[..., 1:].sum(-1)[lower]])
+    np.testing.assert_allclose(pair_distances(x, owner), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["se", "matern32", "matern52"])
