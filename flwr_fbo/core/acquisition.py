@@ -65,6 +65,8 @@ def argmax(
     them: arg max of phi(x)' omega^(i[x]) (Algorithm 2, line 8). ``incumbents`` (k, D) are
     further points to start from.
     """
+    if regions is not None and regions.count == 1:
+        regions = None
     everything = all_points(space)
     if everything is not None:
         return _exact(path, space, everything, regions)
@@ -77,6 +79,7 @@ def argmax(
     tolerance = TOLERANCE * float(scores[chosen[0]] - scores[chosen[STARTS // 4]])
     best, value = _refine(path, space, points[chosen], regions, tolerance)
     if not all(isinstance(p, Float) for p in space.parameters.values()):
+        value = path.value(space.embed(best), _located(regions, best))
         best, value = _exchange(path, space, best, value, regions, tolerance)
     return np.asarray(best[int(np.argmax(value))])
 
@@ -118,7 +121,10 @@ def _exact(path: Surface, space: Space, points: Array, regions: Regions | None) 
 def _refine(
     path: Surface, space: Space, starts: Array, regions: Regions | None, tolerance: float
 ) -> tuple[Array, Array]:
-    """Climb from the starts (S, D), each within its sub-region, to points of the space."""
+    """Climb from the starts (S, D), each within its sub-region, to points of the space.
+
+    Values are those climbed by, good to about 1e-6, where nothing had to be moved afterwards.
+    """
     climbs = np.array([_climbs(p) for p in space.parameters.values()])
     if not climbs.any():
         return starts, path.value(space.embed(starts), _located(regions, starts))
@@ -127,12 +133,16 @@ def _refine(
     high = np.ones_like(starts) if regions is None else regions.high[place]
     objective = _objective(path, space, starts, climbs, place)
     box = low[:, climbs], high[:, climbs]
-    units = starts.copy()
-    units[:, climbs] = climb(objective, starts[:, climbs], *box, tolerance, only_best=True)[0]
+    x, value = climb(objective, starts[:, climbs], *box, tolerance, only_best=True)
+    if climbs.all():
+        units = x
+    else:
+        units = starts.copy()
+        units[:, climbs] = x
     units = _inside(units, regions, place)
     if any(isinstance(p, Int) and _climbs(p) for p in space.parameters.values()):
         return _settled(path, space, starts, units, regions)
-    return units, path.value(space.embed(units), place)
+    return units, value
 
 
 def _objective(

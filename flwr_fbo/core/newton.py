@@ -36,6 +36,9 @@ RADIUS = 0.25
 #: Where only the best row matters: how many times what its next step promises a row may yet gain,
 #: if its quadratic foretold its last step to within a fifth, and if not.
 BELIEVED, DOUBTED = 1.1, 100.0
+#: A row follows the best one if its step leads to nearer where the best one's leads than so many
+#: times the step's length. That is believed once the best one's quadratic has foretold a step.
+FOLLOWS = 1.0
 
 
 @dataclass
@@ -80,8 +83,7 @@ def climb(
     for _ in range(iterations):
         going = promised > tolerance
         if only_best:
-            sure = at.value + np.where(believed, promised, 0.0)
-            going &= at.value + np.where(believed, BELIEVED, DOUBTED) * promised >= sure.max()
+            going &= _hopeful(at, trial, promised, believed)
         rows = np.flatnonzero(going)
         if not len(rows):
             break
@@ -96,6 +98,18 @@ def climb(
         trial[rows], promised[rows], length[rows] = _step(at[rows], radius[rows], here)
     last = (promised > 0.0) & (promised <= tolerance)
     return np.where(last[:, None], trial, at.x), at.value + np.where(last, promised, 0.0)
+
+
+def _hopeful(at: _View, trial: Array, promised: Array, believed: np.ndarray) -> np.ndarray:
+    """Which rows may yet become the best one, and do not follow it to the same place: (S,)."""
+    sure = at.value + np.where(believed, promised, 0.0)
+    best = int(np.argmax(sure))
+    most = at.value + np.where(believed, BELIEVED, DOUBTED) * promised
+    apart, ahead = trial - trial[best], trial - at.x
+    follows = np.einsum("sd,sd->s", apart, apart) < FOLLOWS**2 * np.einsum("sd,sd->s", ahead, ahead)
+    follows &= believed[best]
+    follows[best] = False
+    return (most >= sure[best]) & ~follows
 
 
 def _look(
