@@ -14,8 +14,7 @@ from typing import Protocol
 
 import numpy as np
 
-from flwr_fbo.core.ascent import Objective
-from flwr_fbo.core.newton import climb
+from flwr_fbo.core.ascent import Objective, maximise
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Parameter, Space
 
@@ -41,7 +40,7 @@ CANDIDATES = 1000
 STARTS = 20
 #: A climb takes its last step when that promises less than this share of what the starts differ
 #: by; what is then left is of the order of the square.
-TOLERANCE = 0.01
+TOLERANCE = 3e-3
 #: A purely discrete space with at most this many points is enumerated.
 ENUMERABLE = 20_000
 #: An exchange tries all values of a parameter that has at most so many.
@@ -133,7 +132,7 @@ def _refine(
     high = np.ones_like(starts) if regions is None else regions.high[place]
     objective = _objective(path, space, starts, climbs, place)
     box = low[:, climbs], high[:, climbs]
-    x, value = climb(objective, starts[:, climbs], *box, tolerance, only_best=True)
+    x, value = maximise(objective, starts[:, climbs], *box, tolerance, only_best=True)
     if climbs.all():
         units = x
     else:

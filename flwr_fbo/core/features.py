@@ -26,6 +26,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
 from flwr_fbo.core.kernels import Kernel
@@ -79,7 +80,7 @@ class RandomFeatures:
         if len(known) < len(x):
             waves = np.concatenate([waves, self._waves(x[len(known) :])])
             self.__dict__["_last"] = (x.copy(), waves)
-        return waves[: len(x)].copy()
+        return np.array(waves[: len(x)])
 
     def _waves(self, x: Array) -> Array:
         if x.shape[1] > FEW_COORDINATES:
@@ -95,7 +96,7 @@ class RandomFeatures:
         return waves
 
     @cached_property
-    def _single(self) -> tuple[Array, Array]:
+    def _single(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
         """Frequencies (M, E), and transposed above the phases (E + 1, M), in single precision."""
         frequencies = self.frequencies.astype(np.float32)
         return frequencies, np.vstack([frequencies.T, self.phases.astype(np.float32)])
@@ -118,7 +119,7 @@ class RandomFeatures:
     def value(self, x: Array, weights: Array) -> Array:
         """phi(x)' omega in double precision: (n,)."""
         waves = self._waves(x)
-        return np.einsum("nm,nm->n", waves, np.broadcast_to(weights, waves.shape))
+        return np.asarray(np.einsum("nm,nm->n", waves, np.broadcast_to(weights, waves.shape)))
 
     def value_and_gradient(
         self, x: Array, weights: Array, roughly: bool = False

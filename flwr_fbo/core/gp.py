@@ -54,26 +54,28 @@ class Path:
     centres: Array | None = None
     coefficients: Array | None = None
 
-    def functions(self, regions: np.ndarray | None) -> Array:
+    def functions(self, regions: np.ndarray | None, kind: type = np.float64) -> Array:
         """The weights of all rows (M,), or of each by its sub-region (n, M)."""
-        if self.weights.ndim == 1:
-            return self.weights
-        if len(self.weights) == 1:
-            return np.asarray(self.weights[0])
+        weights: Array = self.weights.astype(kind, copy=False)
+        if weights.ndim == 1:
+            return weights
+        if len(weights) == 1:
+            return np.asarray(weights[0])
         if regions is None:
             raise ValueError("a path with one function a sub-region needs each row's sub-region")
-        return np.asarray(self.weights[regions])
+        return np.asarray(weights[regions])
 
     @cached_property
     def _scaled(self) -> tuple[Array, Array]:
         """The centres in length scales (t, E), and their squared lengths (t,)."""
-        assert self.kernel is not None and self.centres is not None
+        assert self.kernel is not None
+        assert self.centres is not None
         scaled = self.centres / self.kernel.lengthscales
         return scaled, np.einsum("te,te->t", scaled, scaled)
 
     def scan(self, x: Array, regions: np.ndarray | None = None) -> Array:
         """The function at the rows of x (n, E), good to about 1e-3: (n,)."""
-        value = self.features.scan(x, self.functions(regions))
+        value = self.features.scan(x, self.functions(regions, np.float32))
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value
         # In single precision, unless coefficients of both signs are so large, or length scales so
@@ -84,7 +86,7 @@ class Path:
         if size * (1.0 + float(lengths.max())) * 2.0**-22 < SCAN_ROUNDING:
             correlation = self.kernel.correlation(rough_distance(scaled, centres, lengths))
             return np.asarray(value + variance * (correlation @ coefficients.astype(np.float32)))
-        for rows in blocks(*value.shape, len(centres)):
+        for rows in blocks(len(x), len(centres)):
             squared = plain_distance(scaled[rows], centres, lengths)
             value[rows] += variance * (self.kernel.correlation(squared) @ coefficients)
         return value

@@ -22,10 +22,10 @@ symbol                                     here                           shape
 =========================================  =============================  ==========
 
 This is the Gaussian process with explicit basis functions of Rasmussen and Williams (Section
-2.7); what is solved is the one large process that it is, with the kernel k + h' B h. The coefficient of the advice starts at 1, give or take 1: where the others are no guide,
-a few scores of the agent's own take it towards 0 (a mean of many unrelated functions is nearly
-flat to begin with, so that it cannot mislead by much). The constant is there because a few
-scores do not tell the mean of all.
+2.7), solved as the one large process that it is, with the kernel k + h' B h. The coefficient of
+the advice starts at 1, give or take 1: where the others are no guide, a few scores of the agent's
+own take it towards 0 (a mean of many unrelated functions is nearly flat to begin with, so that it
+cannot mislead by much). The constant is there because a few scores do not tell the mean of all.
 """
 
 from __future__ import annotations
@@ -145,14 +145,16 @@ class TrendedProcess:
 
     @cached_property
     def _single_will_do(self) -> bool:
-        """Whether single precision takes less from a variance than the noise, usually.
+        """Whether single precision takes less from moments than the noise, usually.
 
         A product of single precision loses 2^-24 of the largest numbers that it adds, and R, of
-        size noise^-1/2, multiplies that.
+        size noise^-1/2, multiplies that. R (y - H b) has entries of about 1, or larger ones where
+        the scores are not as the process has them.
         """
-        kernel, lengths = self.process.kernel, self._scaled[1]
+        kernel, lengths, half = self.process.kernel, self._scaled[1], self._half_weights
         lost = kernel.variance * 2.0**-22 * (1.0 + float(lengths.max(initial=0.0)))
-        return lost * np.sqrt(kernel.variance) < self.process.noise**1.5
+        lost *= max(np.sqrt(kernel.variance), float(np.sqrt(half @ half / max(1, len(half)))))
+        return bool(lost < self.process.noise**1.5)
 
     def _moments(self, basis: Array, correlation: Array) -> tuple[Array, Array, Array]:
         """Mean and variance (n,), and cross R' (n, t), in the precision of what is given."""
