@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 
 from flwr_fbo.core.features import RandomFeatures, WeightPosterior
 from flwr_fbo.core.kernels import Kernel, blocks, plain_distance, rough_distance
-from flwr_fbo.core.linalg import extend, factorise
+from flwr_fbo.core.linalg import extend, factorise, solve
 from flwr_fbo.core.space import Array
 
 #: Features that carry the prior part of a path. The data part is exact, so that this bounds
@@ -153,7 +153,7 @@ class GaussianProcess:
         return factor
 
     def _solve(self, right: Array) -> Array:
-        return np.asarray(cho_solve((self._factor, True), right, check_finite=False))
+        return solve(self._factor, right)
 
     def solve(self, right: Array) -> Array:
         """(K + noise I)^-1 right, for right (t,) or (t, n)."""

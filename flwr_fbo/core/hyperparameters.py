@@ -169,7 +169,9 @@ def log_marginal_likelihood(
     matrices[:, pairs] = signal
     matrices[:, :: n + 1] = ((1.0 + 1e-10) * variance + noise)[:, None]
     value, alpha = _solved(matrices.reshape(-1, n, n), y)  # matrices now hold the inverses
-    outer = alpha[:, first] * alpha[:, second] - matrices[:, pairs]  # d value / d K, twice
+    outer = alpha.take(first, 1) * alpha.take(second, 1) - matrices.take(
+        pairs, 1
+    )  # d value / d K, twice
     trace = alpha * alpha - matrices[:, :: n + 1]  # (B, n)
     diagonal = 0.5 * trace.sum(axis=1)
     amplitude = np.einsum("bq,bq->b", outer, signal) + diagonal * variance

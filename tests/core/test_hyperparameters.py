@@ -15,6 +15,7 @@ from flwr_fbo.core.hyperparameters import (
     Hyperparameters,
     embedded_parameter,
     fit,
+    last_fit,
     log_marginal_likelihood,
     pair_distances,
     prior,
@@ -141,6 +142,22 @@ def test_restarts_find_what_the_median_start_misses():
         for count in (1, 4)
     ]
     assert reached[1] >= reached[0] - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    [
+        (5, [5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90]),
+        (1, [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 48, 58, 70, 84]),
+        (40, [40, 80]),
+        (0, []),
+    ],
+)
+def test_fits_are_a_fifth_more_observations_apart(every, expected):
+    due = [last_fit(count, every) for count in range(100)]
+    assert sorted(set(due)) == [0, *expected]
+    assert all(found <= count for count, found in enumerate(due))
+    assert due == sorted(due)
 
 
 def test_results_stay_within_the_bounds():
