@@ -35,6 +35,8 @@ from flwr_fbo.core.space import Array
 
 #: With up to so many coordinates, features are computed coordinate by coordinate.
 FEW_COORDINATES = 8
+#: No more rows than this are remembered.
+REMEMBERED = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,7 +81,8 @@ class RandomFeatures:
             known, waves = x[:0], waves[:0]
         if len(known) < len(x):
             waves = np.concatenate([waves, self._waves(x[len(known) :])])
-            self.__dict__["_last"] = (x.copy(), waves)
+            if len(x) <= REMEMBERED:
+                self.__dict__["_last"] = (x.copy(), waves)
         return np.array(waves[: len(x)])
 
     def _waves(self, x: Array) -> Array:
@@ -135,8 +138,8 @@ class RandomFeatures:
             angles, weights = angles.astype(np.float32), weights.astype(np.float32)
         waves = np.cos(angles)
         norm = np.sqrt(np.einsum("nm,nm->n", waves, waves))  # (n,)
-        rows = np.broadcast_to(weights, waves.shape)  # one order of summation for both kinds
-        value = np.einsum("nm,nm->n", waves, rows) / norm
+        dot = waves @ weights if weights.ndim == 1 else np.einsum("nm,nm->n", waves, weights)
+        value = dot / norm
         waves *= (-value / norm)[:, None]
         waves += weights
         waves *= np.sin(angles, out=angles)
