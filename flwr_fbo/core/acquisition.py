@@ -12,6 +12,7 @@ function at points of the space, never between them.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
@@ -100,12 +101,18 @@ def all_points(space: Space) -> Array | None:
 
 def quasi_random(count: int, dimension: int, rng: np.random.Generator) -> Array:
     """A shifted additive-recurrence sequence (R. Roberts): ``count`` evenly spread points."""
+    return np.asarray((rng.random(dimension) + _unshifted(count, dimension)) % 1.0)
+
+
+@lru_cache(maxsize=8)
+def _unshifted(count: int, dimension: int) -> Array:
     ratio = 2.0
     for _ in range(50):  # the positive root of x^(D+1) = x + 1
         ratio = (1.0 + ratio) ** (1.0 / (dimension + 1))
     steps = ratio ** -np.arange(1.0, dimension + 1)
-    index = np.arange(1, count + 1)[:, None]
-    return np.asarray((rng.random(dimension) + index * steps) % 1.0)
+    points = np.arange(1, count + 1)[:, None] * steps
+    points.setflags(write=False)
+    return np.asarray(points)
 
 
 def _located(regions: Regions | None, units: Array) -> np.ndarray | None:
