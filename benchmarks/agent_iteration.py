@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from flwr_fbo.core.dp_fts_de import DPFTSDESettings
 from flwr_fbo.core.features import RandomFeatures
 from flwr_fbo.core.kernels import kernel_named
 from flwr_fbo.core.regions import split_space
@@ -32,17 +33,36 @@ def cpu_ms(work: Callable[[int], object], repeats: int) -> dict[str, float]:
     return {"median": median, "p10": low, "p90": high}
 
 
-def sampler_with(observations: int, dimension: int, count: int, seed: int = 0) -> ThompsonSampler:
+def sampler_with(
+    observations: int,
+    dimension: int,
+    count: int,
+    seed: int = 0,
+    settings: ThompsonSettings | None = None,
+) -> ThompsonSampler:
+    """The papers' agent, or one with other settings, that was told noisy scores."""
     rng = np.random.default_rng(seed)
     space = Space({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
-    settings = ThompsonSettings(features=count)
-    kernel = kernel_named("se", settings.feature_lengthscale)
-    features = RandomFeatures.draw(kernel, count, dimension, rng)
+    settings = settings or ThompsonSettings(features=count)
+    kernel = kernel_named("se", settings.feature_lengthscale or 0.2 * dimension**0.5)
+    features = RandomFeatures.draw(kernel, count, dimension, np.random.default_rng(0))
     sampler = ThompsonSampler(space, settings, features, (seed,))
     for unit in rng.random((observations, dimension)):
         sampler.tell(unit, float(np.sin(6 * unit).sum() + 0.1 * rng.standard_normal()))
     sampler.model()
     return sampler
+
+
+def default_sampler(observations: int, dimension: int) -> ThompsonSampler:
+    """The default agent of dp-fts-de, who was told what three others share."""
+    settings = DPFTSDESettings()
+    agents = [
+        sampler_with(observations, dimension, settings.features, seed, settings)
+        for seed in range(4)
+    ]
+    weights = np.mean([other.message(0) for other in agents[1:]], axis=0)
+    agents[0].heed(Advice(weights[None], split_space(agents[0].space, settings.regions)))
+    return agents[0]
 
 
 def main() -> None:
@@ -54,7 +74,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=30)
     arguments = parser.parse_args()
     n, d, m = arguments.observations, arguments.dimension, arguments.features
-    sampler = sampler_with(n, d, m)
+    sampler, default = sampler_with(n, d, m), default_sampler(n, d)
     rng = np.random.default_rng(1)
     regions = split_space(sampler.space, arguments.regions)
     advice = Advice(rng.standard_normal((arguments.regions, m)), regions)
@@ -74,13 +94,18 @@ def main() -> None:
         sampler._fits.clear()
         sampler.model()
 
+    def by_default(i: int) -> None:
+        default.ask(i + 1)
+        default.message(i + 1)
+
     figures = {
         "update (state restored, one more observation)": cpu_ms(update, arguments.repeats),
         "query on the agent's own sample, and omega": cpu_ms(
             lambda i: iteration(i, 1.0), arguments.repeats
         ),
         "query on the advice, and omega": cpu_ms(lambda i: iteration(i, 0.0), arguments.repeats),
-        "fit of the model's parameters (every 5th)": cpu_ms(refit, arguments.repeats),
+        "query of dp-fts-de's default agent, and omega": cpu_ms(by_default, arguments.repeats),
+        "fit of the model's parameters": cpu_ms(refit, arguments.repeats),
     }
     print(f"{n} observations, D = {d}, M = {m}, {arguments.repeats} repetitions; CPU ms")
     for name, figure in figures.items():

@@ -1,12 +1,29 @@
-"""Many bounded maximisations at once: a batch of quasi-Newton ascents, one a row.
+r"""Many bounded maximisations at once by Newton's method, where a row costs next to nothing.
 
-Every row is an independent BFGS ascent with projection onto its own box; all rows advance
-together, so that twenty restarts cost little more than one.
+A call of numpy on sixty rows costs little more than one on twenty. So each evaluation also looks
+a little aside along every coordinate, which gives the Hessian by differences of gradients, and a
+climb takes three or four evaluations where one that learns its curvature on the way takes ten.
+
+Notation
+
+==================================  =================  ===================
+symbol                              here               shape
+==================================  =================  ===================
+``x``, ``f``, ``g``, ``H``          a :class:`_View`   S rows
+``H = V diag(e) V'``                ``eigh``           (S, D), (S, D, D)
+``p = V diag(1 / |e|) V' g``        ``step``           (S, D)
+``g'p + p'Hp / 2``                  ``promised``       (S,)
+==================================  =================  ===================
+
+Steps lead uphill along directions of either curvature, for eigenvalues are taken by their size.
+Each row has a radius in which its quadratic is trusted. Steps are in units of the box.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +31,38 @@ from flwr_fbo.core.space import Array
 
 #: From rows (n, D) and their numbers (n,) in the batch, values (n,) and gradients (n, D).
 Objective = Callable[[Array, np.ndarray], tuple[Array, Array]]
+#: How far aside an evaluation looks, as a share of the box. Gradients in single precision, good to
+#: 1e-6 or so of their size, then give a Hessian that is good to a hundredth.
+ASIDE = 3e-4
+#: First radius of trust.
+RADIUS = 0.25
+#: Where only the best row matters: how many times what its next step promises a row may yet gain,
+#: if its quadratic foretold its last step to within a fifth and has its top in reach, and if not.
+BELIEVED, DOUBTED = 1.1, 10.0
+#: A row follows the best one if its step leads to nearer where the best one's leads than so many
+#: times the step's length. That is believed once the best one's quadratic has foretold a step.
+FOLLOWS = 1.0
+#: Low and high ends, and widths: (S, D) each.
+Box: TypeAlias = tuple[Array, ...]
+
+
+@dataclass
+class _View:
+    """Points, and what was seen there: values, slopes and bends in units of the box."""
+
+    x: Array
+    value: Array
+    slope: Array
+    bend: Array
+
+    def replace(self, rows: np.ndarray, new: _View, good: np.ndarray) -> None:
+        """Put the good ones of new points in the place of some rows."""
+        rows = rows[good]
+        self.x[rows], self.value[rows] = new.x[good], new.value[good]
+        self.slope[rows], self.bend[rows] = new.slope[good], new.bend[good]
+
+    def __getitem__(self, rows: np.ndarray) -> _View:
+        return _View(self.x[rows], self.value[rows], self.slope[rows], self.bend[rows])
 
 
 def maximise(
@@ -21,92 +70,105 @@ def maximise(
     starts: Array,
     low: Array,
     high: Array,
-    iterations: int = 40,
-    tolerance: float = 1e-7,
+    tolerance: float = 1e-8,
+    only_best: bool = False,
+    iterations: int = 30,
 ) -> tuple[Array, Array]:
     """Maximisers (S, D) and maxima (S,) reached from the starts (S, D) within ``[low, high]``.
 
-    A row stops when its projected gradient is below ``tolerance`` times the box, or when no
-    step along it improves any more.
+    A row stops when a step promises less than ``tolerance``: that step is taken, and its value is
+    what is promised. With ``only_best`` only the largest maximum matters: a row waits, perhaps for
+    ever, while it is not expected to become that.
     """
-    x = np.clip(starts, low, high)
-    count, dimension = x.shape
-    width = np.broadcast_to(high - low, x.shape)
-    value, gradient = objective(x, np.arange(count))
-    inverse = np.tile(np.eye(dimension), (count, 1, 1))  # inverse Hessians of -f, scaled below
-    inverse *= _first_step(gradient, width)[:, None, None]
-    active = np.arange(count)
+    low, high = np.broadcast_to(low, starts.shape), np.broadcast_to(high, starts.shape)
+    box, rows = (low, high, high - low), np.arange(len(starts))
+    at = _look(objective, np.minimum(np.maximum(starts, low), high), rows, box)
+    radius, foretold = np.full(len(rows), RADIUS), np.zeros(len(rows), dtype=bool)
+    trial, promised, whole = _step(at, radius, box)
     for _ in range(iterations):
-        free = ~(((x <= low) & (gradient < 0)) | ((x >= high) & (gradient > 0)))
-        slope = np.where(free, gradient, 0.0)
-        active = active[(np.abs(slope[active]) * width[active]).max(axis=1) > tolerance]
-        if not len(active):
+        going = promised > tolerance
+        if only_best:
+            going &= _hopeful(at, trial, promised, foretold & whole)
+        rows = np.flatnonzero(going)
+        if not len(rows):
             break
-        direction = _direction(inverse[active], slope[active])
-        moved, new_x, new_value, new_gradient = _line_search(
-            objective, active, x[active], value[active], slope[active], direction,
-            np.broadcast_to(low, x.shape)[active], np.broadcast_to(high, x.shape)[active],
-        )  # fmt: skip
-        active = active[moved]
-        if not len(active):
-            break
-        step = new_x - x[active]
-        bend = gradient[active] - new_gradient
-        inverse[active] = _bfgs(inverse[active], step, bend)
-        gain = new_value - value[active]
-        x[active], value[active], gradient[active] = new_x, new_value, new_gradient
-        active = active[gain > 1e-12 * (1.0 + np.abs(new_value))]
-    return x, value
+        here = tuple(side[rows] for side in box)
+        new = _look(objective, trial[rows], rows, here)
+        share = (new.value - at.value[rows]) / promised[rows]
+        foretold[rows] = np.abs(share - 1.0) < 0.2
+        radius[rows] *= np.where(share > 0.75, 2.0, np.where(share < 0.25, 0.25, 1.0))
+        at.replace(rows, new, share > 0.0)
+        trial[rows], promised[rows], whole[rows] = _step(at[rows], radius[rows], here)
+    last = (promised > 0.0) & (promised <= tolerance)
+    return np.where(last[:, None], trial, at.x), at.value + np.where(last, promised, 0.0)
 
 
-def _first_step(gradient: Array, width: Array) -> Array:
-    # The first step is to move a twentieth of the box along the steepest coordinate.
-    relative = np.divide(np.abs(gradient), width, out=np.zeros_like(gradient), where=width > 0)
-    return np.asarray(0.05 / np.maximum(relative.max(axis=1), 1e-12))
+def _hopeful(at: _View, trial: Array, promised: Array, believed: np.ndarray) -> np.ndarray:
+    """Which rows may yet become the best one, and do not follow it to the same place: (S,)."""
+    sure = at.value + np.where(believed, promised, 0.0)
+    best = int(np.argmax(sure))
+    most = at.value + np.where(believed, BELIEVED, DOUBTED) * promised
+    apart, ahead = trial - trial[best], trial - at.x
+    follows = np.einsum("sd,sd->s", apart, apart) < FOLLOWS**2 * np.einsum("sd,sd->s", ahead, ahead)
+    follows &= believed[best]
+    follows[best] = False
+    return np.asarray((most >= sure[best]) & ~follows)
 
 
-def _direction(inverse: Array, slope: Array) -> Array:
-    direction = np.einsum("sij,sj->si", inverse, slope) * (slope != 0)
-    uphill = (direction * slope).sum(axis=1) > 0
-    return np.where(uphill[:, None], direction, slope)
+def _look(objective: Objective, x: Array, rows: np.ndarray, box: Box) -> _View:
+    (_, high, width), dimension = box, x.shape[1]
+    share = np.where(x + ASIDE * width > high, -ASIDE, ASIDE)  # (S, D)
+    points = np.repeat(x[:, None, :], dimension + 1, axis=1)
+    each = np.arange(dimension)
+    points[:, 1 + each, each] += share * width
+    value, gradient = objective(points.reshape(-1, dimension), np.repeat(rows, dimension + 1))
+    slopes = gradient.reshape(points.shape) * width[:, None, :]
+    bend = (slopes[:, 1:] - slopes[:, :1]) / share[:, :, None]
+    bend = 0.5 * (bend + bend.transpose(0, 2, 1))
+    return _View(x, value[:: dimension + 1].astype(np.float64), slopes[:, 0], bend)
 
 
-def _line_search(
-    objective: Objective,
-    rows: np.ndarray,
-    x: Array,
-    value: Array,
-    slope: Array,
-    direction: Array,
-    low: Array,
-    high: Array,
-) -> tuple[np.ndarray, Array, Array, Array]:
-    """Backtracking with Armijo's rule, each row on its own: which rows moved, and to where."""
-    scale = np.ones(len(rows))
-    new_x, new_value, new_gradient = x.copy(), value.copy(), np.zeros_like(x)
-    waiting = np.arange(len(rows))
-    moved = np.zeros(len(rows), dtype=bool)
-    for _ in range(12):
-        trial = x[waiting] + scale[waiting, None] * direction[waiting]
-        trial = np.clip(trial, low[waiting], high[waiting])
-        f, g = objective(trial, rows[waiting])
-        promised = (slope[waiting] * (trial - x[waiting])).sum(axis=1)
-        good = (f >= value[waiting] + 1e-4 * promised) & (promised > 0)
-        done = waiting[good]
-        new_x[done], new_value[done], new_gradient[done] = trial[good], f[good], g[good]
-        moved[done] = True
-        waiting = waiting[~good]
-        if not len(waiting):
-            break
-        scale[waiting] *= 0.3
-    return moved, new_x[moved], new_value[moved], new_gradient[moved]
+def _step(at: _View, radius: Array, box: Box) -> tuple[Array, Array, np.ndarray]:
+    """Where Newton's steps lead (S, D), what they promise, and which lead to a top: (S,), (S,)."""
+    slope, bend, (low, high, width) = at.slope, at.bend, box
+    fixed = ((at.x <= low) & (slope <= 0)) | ((at.x >= high) & (slope >= 0))
+    if fixed.any():
+        slope = np.where(fixed, 0.0, slope)
+        bend = np.where(fixed[:, :, None] | fixed[:, None, :], 0.0, bend)
+    values, vectors = np.linalg.eigh(bend)
+    sizes = np.abs(values)
+    most = sizes.max(axis=1)
+    least = 1e-3 * np.maximum(most, np.abs(slope).max(axis=1)) + 1e-300
+    along = (slope[:, None, :] @ vectors)[:, 0, :]
+    along /= np.maximum(sizes, least[:, None])
+    step, cut = _shortened((vectors @ along[:, :, None])[:, :, 0], radius)
+    wished = at.x + step * width
+    trial = np.minimum(np.maximum(wished, low), high)
+    whole = ~cut & (values[:, -1] <= 1e-9 * most)
+    outside = (trial != wished).any(axis=1)
+    if not outside.any():
+        return trial, _promised(step, slope, bend), whole
+    # Of a step that the box cuts off, the rest may lead down; one along the gradient does not.
+    taken = np.where(outside[:, None], _over(trial - at.x, width), step)
+    promised = _promised(taken, slope, bend)
+    step = _shortened(slope / np.maximum(most, least)[:, None], radius)[0]
+    other = np.minimum(np.maximum(at.x + step * width, low), high)
+    instead = _promised(_over(other - at.x, width), slope, bend)
+    better = outside & (instead > promised)
+    trial = np.where(better[:, None], other, trial)
+    return trial, np.where(better, instead, promised), whole & ~outside
 
 
-def _bfgs(inverse: Array, step: Array, bend: Array) -> Array:
-    """The BFGS update of the inverse Hessians, skipped where the curvature has the wrong sign."""
-    curvature = (step * bend).sum(axis=1)
-    usable = curvature > 1e-12 * np.sqrt((step**2).sum(axis=1) * (bend**2).sum(axis=1)) + 1e-300
-    rho = np.where(usable, 1.0 / np.where(usable, curvature, 1.0), 0.0)[:, None, None]
-    left = np.eye(step.shape[1]) - rho * step[:, :, None] * bend[:, None, :]
-    updated = left @ inverse @ left.transpose(0, 2, 1) + rho * step[:, :, None] * step[:, None, :]
-    return np.where(usable[:, None, None], updated, inverse)
+def _shortened(step: Array, radius: Array) -> tuple[Array, np.ndarray]:
+    """Steps of at most the radius (S, D), and which had to be shortened (S,)."""
+    share = radius / (np.sqrt(np.einsum("sd,sd->s", step, step)) + 1e-300)
+    return step * np.minimum(1.0, share)[:, None], share < 1.0
+
+
+def _promised(step: Array, slope: Array, bend: Array) -> Array:
+    bent = (bend @ step[:, :, None])[:, :, 0]
+    return np.asarray(np.einsum("sd,sd->s", slope + 0.5 * bent, step))
+
+
+def _over(move: Array, width: Array) -> Array:
+    return np.divide(move, width, out=np.zeros_like(move), where=width > 0)

@@ -27,6 +27,7 @@ from functools import cached_property
 from typing import Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.linalg import cho_solve, solve_triangular
 
 from flwr_fbo.core.kernels import Kernel
@@ -36,6 +37,10 @@ from flwr_fbo.core.space import Array
 #: The range of :func:`feature_scales` in the unit cube, the first a square root of D.
 WIDEST, NARROWEST = 0.36, 0.03
 FEATURES_A_PLACE = 4.0
+#: With up to so many coordinates, features are computed coordinate by coordinate.
+FEW_COORDINATES = 8
+#: No more rows than this are remembered.
+REMEMBERED = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,37 +75,81 @@ class RandomFeatures:
         return len(self.phases)
 
     def __call__(self, x: Array) -> Array:
-        """The features of the rows of x (n, E): (n, M), each row of norm one."""
-        waves = np.cos(x @ self.frequencies.T + self.phases)  # (n, M)
-        waves /= np.sqrt((waves * waves).sum(axis=1, keepdims=True))
-        return np.asarray(waves)
+        """The features of the rows of x (n, E): (n, M), each row of norm one.
+
+        The last rows are remembered: those of an agent's own points are asked for again and
+        again, one more at a time.
+        """
+        known, waves = self.__dict__.get("_last", (x[:0], np.zeros((0, self.count))))
+        if x.shape[1] > FEW_COORDINATES or not np.array_equal(known, x[: len(known)]):
+            known, waves = x[:0], waves[:0]
+        if len(known) < len(x):
+            waves = np.concatenate([waves, self._waves(x[len(known) :])])
+            if len(x) <= REMEMBERED:
+                self.__dict__["_last"] = (x.copy(), waves)
+        return np.array(waves[: len(x)])
+
+    def _waves(self, x: Array) -> Array:
+        if x.shape[1] > FEW_COORDINATES:
+            waves = x @ self.frequencies.T + self.phases
+        else:
+            # Not by a product of matrices: in its last bit a row must not depend on how many
+            # others there are, or an agent that was restored would propose other points.
+            waves = np.tile(self.phases, (len(x), 1))  # (n, M)
+            for coordinate, frequencies in zip(x.T, self.frequencies.T, strict=True):
+                waves += coordinate[:, None] * frequencies
+        np.cos(waves, out=waves)
+        waves /= np.sqrt(np.einsum("nm,nm->n", waves, waves))[:, None]
+        return waves
+
+    @cached_property
+    def _single(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Frequencies (M, E), and transposed above the phases (E + 1, M), in single precision."""
+        frequencies = self.frequencies.astype(np.float32)
+        return frequencies, np.vstack([frequencies.T, self.phases.astype(np.float32)])
 
     def scan(self, x: Array, weights: Array) -> Array:
         """phi(x)' omega for one weight vector (M,) or one a row (n, M), in single precision: (n,).
 
-        To find where a function is large it is enough, and forty times as fast as the cosines
-        in double precision.
+        To find where a function is large it is enough; cosines in double precision take most of
+        the time of :meth:`__call__` (`benchmarks.ratios`, "scan of the features").
         """
-        waves = x.astype(np.float32) @ self.frequencies.T.astype(np.float32)
-        waves = np.cos(waves + self.phases.astype(np.float32))  # (n, M)
-        norm = np.sqrt(np.einsum("nm,nm->n", waves, waves))
+        rows = np.ones((len(x), x.shape[1] + 1), np.float32)
+        rows[:, :-1] = x
+        waves = rows @ self._single[1]
+        np.cos(waves, out=waves)  # (n, M)
         single = weights.astype(np.float32)
         dot = waves @ single if single.ndim == 1 else np.einsum("nm,nm->n", waves, single)
-        return np.asarray(dot / norm, dtype=np.float64)
+        dot /= np.sqrt(np.einsum("nm,nm->n", waves, waves))
+        return np.asarray(dot, dtype=np.float64)
 
-    def value_and_gradient(self, x: Array, weights: Array) -> tuple[Array, Array]:
-        """phi(x)' omega and its gradient in x: (n,) and (n, E).
+    def value(self, x: Array, weights: Array) -> Array:
+        """phi(x)' omega in double precision: (n,)."""
+        waves = self._waves(x)
+        return np.asarray(np.einsum("nm,nm->n", waves, np.broadcast_to(weights, waves.shape)))
+
+    def value_and_gradient(
+        self, x: Array, weights: Array, roughly: bool = False
+    ) -> tuple[Array, Array]:
+        """phi(x)' omega and its gradient in x: (n,) and (n, E); roughly is in single precision.
 
         With c = cos(Sx + b) and f = c'omega / |c|, the gradient is
         -(sin(Sx + b) * (omega - f c / |c|)) S / |c|.
         """
-        angles = x @ self.frequencies.T + self.phases  # (n, M)
+        angles = x @ self.frequencies.T  # (n, M), in double precision: they are large
+        angles += self.phases
+        if roughly:
+            angles, weights = angles.astype(np.float32), weights.astype(np.float32)
         waves = np.cos(angles)
-        norm = np.sqrt((waves * waves).sum(axis=1))  # (n,)
-        value = (waves * weights).sum(axis=1) / norm
-        slope = weights - waves * (value / norm)[:, None]
-        slope *= np.sin(angles)
-        return value, -(slope @ self.frequencies) / norm[:, None]
+        norm = np.sqrt(np.einsum("nm,nm->n", waves, waves))  # (n,)
+        dot = waves @ weights if weights.ndim == 1 else np.einsum("nm,nm->n", waves, weights)
+        value = dot / norm
+        waves *= (-value / norm)[:, None]
+        waves += weights
+        waves *= np.sin(angles, out=angles)
+        slope = waves @ (self._single[0] if roughly else self.frequencies)
+        slope /= -norm[:, None]
+        return value, slope
 
 
 def feature_scales(count: int, dimension: int) -> Array:

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 
 from flwr_fbo.core.features import RandomFeatures, WeightPosterior
-from flwr_fbo.core.kernels import Kernel, squared_distance
-from flwr_fbo.core.linalg import extend, factorise
+from flwr_fbo.core.kernels import Kernel, blocks, plain_distance, rough_distance
+from flwr_fbo.core.linalg import extend, factorise, solve
 from flwr_fbo.core.space import Array
 
 #: Features that carry the prior part of a path. The data part is exact, so that this bounds
@@ -35,7 +35,7 @@ PATH_FEATURES = 256
 #: The factor is made anew at multiples of so many observations and extended in between.
 BLOCK = 8
 #: A scan may be off by so much because of single precision.
-SCAN_ROUNDING = 1e-4
+SCAN_ROUNDING = 1e-3
 #: From so many observations on, paths are drawn in weight space: no cubic cost in t.
 WEIGHT_SPACE_FROM = 1000
 
@@ -54,45 +54,72 @@ class Path:
     centres: Array | None = None
     coefficients: Array | None = None
 
-    def _rows(self, regions: np.ndarray | None) -> Array:
-        if self.weights.ndim == 1:
-            return self.weights
+    def functions(self, regions: np.ndarray | None, kind: type = np.float64) -> Array:
+        """The weights of all rows (M,), or of each by its sub-region (n, M)."""
+        weights: Array = self.weights.astype(kind, copy=False)
+        if weights.ndim == 1:
+            return weights
+        if len(weights) == 1:
+            return np.asarray(weights[0])
         if regions is None:
             raise ValueError("a path with one function a sub-region needs each row's sub-region")
-        return np.asarray(self.weights[regions])
+        return np.asarray(weights[regions])
+
+    @cached_property
+    def _scaled(self) -> tuple[Array, Array]:
+        """The centres in length scales (t, E), and their squared lengths (t,)."""
+        assert self.kernel is not None
+        assert self.centres is not None
+        scaled = self.centres / self.kernel.lengthscales
+        return scaled, np.einsum("te,te->t", scaled, scaled)
 
     def scan(self, x: Array, regions: np.ndarray | None = None) -> Array:
-        """The function at the rows of x (n, E), good to about 1e-4: (n,)."""
-        value = self.features.scan(x, self._rows(regions))
+        """The function at the rows of x (n, E), good to about 1e-3: (n,)."""
+        value = self.features.scan(x, self.functions(regions, np.float32))
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value
-        # Distances in double precision, since they are differences; the rest in single, unless
-        # coefficients of both signs are so large that single precision would tell.
-        squared = squared_distance(x, self.centres, self.kernel.lengthscales)  # (n, t)
-        rounding = self.kernel.variance * float(np.abs(self.coefficients).sum()) * 2.0**-23
-        if rounding < SCAN_ROUNDING:
-            squared = squared.astype(np.float32)
-        correlation = self.kernel.profile(squared)[0]
-        return np.asarray(value + self.kernel.variance * (correlation @ self.coefficients))
+        # In single precision, unless coefficients of both signs are so large, or length scales so
+        # short, that it would tell.
+        scaled, (centres, lengths) = x / self.kernel.lengthscales, self._scaled
+        coefficients, variance = self.coefficients, self.kernel.variance
+        size = variance * float(np.sqrt(coefficients @ coefficients))
+        if size * (1.0 + float(lengths.max())) * 2.0**-22 < SCAN_ROUNDING:
+            correlation = self.kernel.correlation(rough_distance(scaled, centres, lengths))
+            return np.asarray(value + variance * (correlation @ coefficients.astype(np.float32)))
+        for rows in blocks(len(x), len(centres)):
+            squared = plain_distance(scaled[rows], centres, lengths)
+            value[rows] += variance * (self.kernel.correlation(squared) @ coefficients)
+        return value
 
     def value(self, x: Array, regions: np.ndarray | None = None) -> Array:
         """The function at the rows of x (n, E): (n,)."""
-        return self.value_and_gradient(x, regions)[0]
+        value = self.features.value(x, self.functions(regions))
+        if self.kernel is None or self.centres is None or self.coefficients is None:
+            return value
+        squared = plain_distance(x / self.kernel.lengthscales, *self._scaled)
+        weights = self.kernel.variance * self.coefficients
+        return np.asarray(value + self.kernel.correlation(squared) @ weights)
 
     def value_and_gradient(
-        self, x: Array, regions: np.ndarray | None = None
+        self, x: Array, regions: np.ndarray | None = None, roughly: bool = False
     ) -> tuple[Array, Array]:
-        """The function (n,) and its gradient (n, E) at the rows of x (n, E)."""
-        value, gradient = self.features.value_and_gradient(x, self._rows(regions))
+        """The function (n,) and its gradient (n, E) at the rows of x (n, E).
+
+        Roughly is with the features' part in single precision, to about 1e-6: to climb by.
+        """
+        value, gradient = self.features.value_and_gradient(x, self.functions(regions), roughly)
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value, gradient
-        scales = np.broadcast_to(np.asarray(self.kernel.lengthscales) ** 2, x.shape[1])
-        squared = squared_distance(x, self.centres, self.kernel.lengthscales)  # (n, t)
-        correlation, slope = self.kernel.profile(squared)
-        value = value + self.kernel.variance * (correlation @ self.coefficients)
-        pull = 2.0 * self.kernel.variance * slope * self.coefficients  # d/d r^2, times 2
-        gradient = gradient + (pull.sum(axis=1)[:, None] * x - pull @ self.centres) / scales
-        return value, gradient
+        scaled, scales = x / self.kernel.lengthscales, self.kernel.lengthscales
+        correlation, slope = self.kernel.profile(plain_distance(scaled, *self._scaled))
+        weights = self.kernel.variance * self.coefficients
+        slope *= 2.0 * weights  # d/d r^2, times 2: (n, t)
+        pull = slope.sum(axis=1)[:, None] * scaled - slope @ self._scaled[0]
+        return value + correlation @ weights, gradient + pull / scales
+
+    def to_climb(self, x: Array, regions: np.ndarray | None = None) -> tuple[Array, Array]:
+        """:meth:`value_and_gradient`, roughly."""
+        return self.value_and_gradient(x, regions, roughly=True)
 
 
 class GaussianProcess:
@@ -126,7 +153,7 @@ class GaussianProcess:
         return factor
 
     def _solve(self, right: Array) -> Array:
-        return np.asarray(cho_solve((self._factor, True), right, check_finite=False))
+        return solve(self._factor, right)
 
     def solve(self, right: Array) -> Array:
         """(K + noise I)^-1 right, for right (t,) or (t, n)."""
@@ -144,6 +171,12 @@ class GaussianProcess:
         if same_block and "_factor" in self.__dict__ and np.array_equal(x[:known], self.x):
             larger.__dict__["_factor"] = larger._extended(self._factor, known)
         return larger
+
+    def with_scores(self, y: Array) -> GaussianProcess:
+        """The same process with other scores at the same rows, whose factor they share."""
+        other = GaussianProcess(self.kernel, self.noise, self.x, y)
+        other.__dict__["_factor"] = self._factor
+        return other
 
     def posterior(self, x: Array) -> tuple[Array, Array]:
         """Mean and variance of the function at the rows of x: (n,) and (n,)."""

@@ -1,20 +1,22 @@
-r"""Kernel parameters by maximum a posteriori marginal likelihood, all restarts at once.
+r"""Kernel parameters by maximum a posteriori marginal likelihood.
 
 Notation: :math:`\theta = (\log l_1, \ldots, \log l_D, \log \sigma_0^2, \log \lambda)`, one length
 scale a parameter of the space (a category's embedded columns share one), the signal variance
-and the noise variance. Shapes: B restarts, n observations.
+and the noise variance. Shapes: B restarts, n observations, Q = n (n - 1) / 2 pairs of them: what
+is symmetric is computed once.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
+from scipy.linalg import lapack
 
-from flwr_fbo.core.ascent import maximise
 from flwr_fbo.core.kernels import Kernel, kernel_named
-from flwr_fbo.core.space import Array, Categorical, Space
+from flwr_fbo.core.space import Array, Categorical, Indices, Space
 
 #: Log-normal priors, for scores of about unit spread on the unit cube: medians and spreads of
 #: log l, log variance, log noise. Length scales grow with the square root of the dimension, as
@@ -27,6 +29,11 @@ VARIANCE_BOUNDS = (0.05, 20.0)
 NOISE_BOUNDS = (1e-6, 1.0)
 #: A fit looks at no more observations than this, so its cost has a ceiling.
 MOST_OBSERVATIONS = 256
+#: A fit is due again when there are so many times as many observations.
+GROWTH = 1.2
+#: A climb ends where no parameter has a slope of more than this many nats a spread of its prior:
+#: what is left to gain is about the square. A twentieth of a nat decides nothing.
+CLIMB = {"gtol": 0.03, "maxiter": 50}
 
 
 @dataclass(frozen=True)
@@ -57,6 +64,19 @@ def prior(
     return Hyperparameters((scale,) * dimension, VARIANCE[0], noise or NOISE[0])
 
 
+def last_fit(count: int, every: int) -> int:
+    """How many of ``count`` observations the last fit looks at; 0 before the first.
+
+    Fits are ``every`` observations apart at first, and from then on a fifth more: 5, 10, ..., 30,
+    40, 50, 60, 75, 90. A function of the count alone, so that a restored agent agrees.
+    """
+    due, upcoming = 0, every
+    while 0 < upcoming <= count:
+        due = upcoming
+        upcoming = every * max(due // every + 1, math.ceil(GROWTH * due / every))
+    return due
+
+
 def fit(
     kernel: str,
     space: Space,
@@ -69,60 +89,111 @@ def fit(
 ) -> Hyperparameters:
     """The most probable hyperparameters given embedded inputs x (n, E) and scores y (n,).
 
-    A ``lengthscale`` or ``noise`` that is given is kept. Restarts are the prior's median and
-    draws around it; all climb together.
+    A ``lengthscale`` or ``noise`` that is given is kept. There are two climbs: from the prior's
+    median, and from the most probable of ``restarts - 1`` draws around it.
     """
+    from scipy.optimize import minimize  # takes a while to import, and much of the app does not fit
+
     x, y = _subset(x, y, rng)
-    owner = embedded_parameter(space)
-    dimension = space.dimension
-    squared = np.zeros((dimension, len(y), len(y)))  # squared distances by parameter
-    for column, parameter in enumerate(owner):
-        squared[parameter] += (x[:, column, None] - x[None, :, column]) ** 2
+    squared = pair_distances(x, embedded_parameter(space))
+    centre, spread, bounds = _prior(space.dimension, lengthscale, noise)
+    draws = rng.standard_normal((restarts, len(centre)))
+    draws[0] = 0.0
+    draws = np.clip(draws, *bounds)
+    shape = kernel_named(kernel)
+
+    def loss(draws: Array) -> tuple[Array, Array]:
+        theta = centre + spread * draws
+        value, gradient = log_marginal_likelihood(shape, squared, y, theta)
+        return 0.5 * (draws * draws).sum(axis=1) - value, draws - spread * gradient
+
+    def one(draw: Array) -> tuple[float, Array]:
+        value, gradient = loss(draw[None])
+        return value[0], gradient[0]
+
+    other = 1 + int(np.argmin(loss(draws[1:])[0])) if restarts > 2 else 1
+    found = [
+        minimize(one, start, jac=True, method="L-BFGS-B", bounds=bounds.T, options=CLIMB)
+        for start in draws[[0, other][:restarts]]
+    ]
+    best = np.exp(centre + spread * min(found, key=lambda climbed: climbed.fun).x)
+    return Hyperparameters(
+        tuple(map(float, best[: space.dimension])), float(best[-2]), float(best[-1])
+    )
+
+
+def _prior(
+    dimension: int, lengthscale: float | None, noise: float | None
+) -> tuple[Array, Array, Array]:
+    """Centre and spread of theta (D + 2,), and bounds (2, D + 2) in spreads from the centre."""
     start = prior(dimension, lengthscale, noise)
     centre = np.log([*start.lengthscales, start.variance, start.noise])
     spread = np.array([LENGTHSCALE[1]] * dimension + [VARIANCE[1], NOISE[1]])
-    bounds = [LENGTHSCALE_BOUNDS] * dimension + [VARIANCE_BOUNDS, NOISE_BOUNDS]
-    low, high = np.log(np.array(bounds)).T
+    ends = [LENGTHSCALE_BOUNDS] * dimension + [VARIANCE_BOUNDS, NOISE_BOUNDS]
+    bounds = (np.log(np.array(ends)).T - centre) / spread
     if lengthscale is not None:
-        low[:dimension] = high[:dimension] = centre[:dimension]
+        bounds[:, :dimension] = 0.0
     if noise is not None:
-        low[-1] = high[-1] = centre[-1]
-    starts = centre + spread * rng.standard_normal((restarts, len(centre)))
-    starts[0] = centre
-    shape = kernel_named(kernel)
+        bounds[:, -1] = 0.0
+    return centre, spread, bounds
 
-    def objective(theta: Array, _: np.ndarray) -> tuple[Array, Array]:
-        value, gradient = log_marginal_likelihood(shape, squared, y, theta)
-        away = (theta - centre) / spread
-        return value - 0.5 * (away**2).sum(axis=1), gradient - away / spread
 
-    theta, value = maximise(objective, starts, low, high, iterations=50, tolerance=1e-4)
-    best = np.exp(theta[int(np.argmax(value))])
-    return Hyperparameters(tuple(map(float, best[:dimension])), float(best[-2]), float(best[-1]))
+@lru_cache(maxsize=4)
+def pairs_of(count: int) -> tuple[Indices, Indices]:
+    """The two members of each pair of observations: (Q,) and (Q,)."""
+    first, second = np.tril_indices(count, -1)
+    return first, second
+
+
+def pair_distances(x: Array, owner: np.ndarray) -> Array:
+    """Squared distances of all pairs of rows (n, E), by the parameter of each column: (D, Q)."""
+    first, second = pairs_of(len(x))
+    squared = np.zeros((int(owner.max()) + 1, len(first)))
+    for column, parameter in enumerate(owner):
+        squared[parameter] += (x[first, column] - x[second, column]) ** 2
+    return squared
 
 
 def log_marginal_likelihood(
     kernel: Kernel, squared: Array, y: Array, theta: Array
 ) -> tuple[Array, Array]:
-    """log p(y | theta) and its gradient: (B,) and (B, D + 2), from squared distances (D, n, n)."""
+    """log p(y | theta) and its gradient: (B,) and (B, D + 2), from squared distances (D, Q)."""
     dimension, n = len(squared), len(y)
+    first, second = pairs_of(n)
+    pairs = n * first + second
     inverse_scales = np.exp(-2.0 * theta[:, :dimension])  # (B, D)
     variance, noise = np.exp(theta[:, -2]), np.exp(theta[:, -1])
-    distance = np.einsum("bd,dnm->bnm", inverse_scales, squared)
-    correlation, slope = kernel.profile(distance)
-    signal = variance[:, None, None] * correlation  # (B, n, n)
-    matrix = signal + (noise + 1e-10 * variance)[:, None, None] * np.eye(n)
-    factor = np.linalg.cholesky(matrix)
-    inverse = np.linalg.inv(matrix)
-    alpha = inverse @ y  # (B, n)
-    value = -0.5 * alpha @ y - np.log(np.einsum("bii->bi", factor)).sum(axis=1)
-    value -= 0.5 * n * math.log(2.0 * math.pi)
-    outer = alpha[:, :, None] * alpha[:, None, :] - inverse  # d value / d K, twice
-    bend = outer * slope
-    scales = -np.einsum("bnm,dnm->bd", bend, squared) * inverse_scales * variance[:, None]
-    amplitude = 0.5 * np.einsum("bnm,bnm->b", outer, signal)
-    jitter = 0.5 * noise * np.einsum("bii->b", outer)
-    return value, np.concatenate([scales, amplitude[:, None], jitter[:, None]], axis=1)
+    correlation, slope = kernel.profile(inverse_scales @ squared)  # (B, Q)
+    signal = variance[:, None] * correlation
+    matrices = np.zeros((len(theta), n * n))
+    matrices[:, pairs] = signal
+    matrices[:, :: n + 1] = ((1.0 + 1e-10) * variance + noise)[:, None]
+    value, alpha = _solved(matrices.reshape(-1, n, n), y)  # matrices now hold the inverses
+    outer = alpha.take(first, 1) * alpha.take(second, 1) - matrices.take(
+        pairs, 1
+    )  # d value / d K, twice
+    trace = alpha * alpha - matrices[:, :: n + 1]  # (B, n)
+    diagonal = 0.5 * trace.sum(axis=1)
+    amplitude = np.einsum("bq,bq->b", outer, signal) + diagonal * variance
+    outer *= slope
+    scales = -2.0 * variance[:, None] * (outer @ squared.T) * inverse_scales
+    return value, np.column_stack([scales, amplitude, noise * diagonal])
+
+
+def _solved(matrices: Array, y: Array) -> tuple[Array, Array]:
+    """log N(y | 0, K) (B,) and K^-1 y (B, n); lower triangles of K (B, n, n) become of K^-1.
+
+    LAPACK takes matrices by columns, so that our lower triangles are its upper ones.
+    """
+    value, alpha = np.empty(len(matrices)), np.empty((len(matrices), len(y)))
+    for row, matrix in enumerate(matrices):
+        factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)
+        if failed:
+            raise np.linalg.LinAlgError("a covariance matrix is not positive definite")
+        alpha[row] = lapack.dpotrs(factor, y, lower=0)[0]
+        value[row] = -0.5 * (alpha[row] @ y) - np.log(np.diagonal(factor)).sum()
+        lapack.dpotri(factor, lower=0, overwrite_c=1)
+    return value - 0.5 * len(y) * math.log(2.0 * math.pi), alpha
 
 
 def _subset(x: Array, y: Array, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -23,6 +23,7 @@ better points (docs/defaults.md), so that it is the default where nothing needs 
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -33,6 +34,9 @@ from flwr_fbo.core.trend import TrendedProcess
 
 #: Below this z, 1 + z R is taken from its asymptotic series: the sum would cancel.
 FAR = -100.0
+#: Above this one, h = z but for e^-18 / 36.
+LARGE = 6.0
+HALF_PI_ROOT, HALF_LOG_TWO_PI = math.sqrt(0.5 * math.pi), 0.5 * math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,8 +51,7 @@ class Improvement:
         """Over the best of the model's own points; over its prior mean's zero without any."""
         if not len(model.process.y):
             return cls(model, 0.0)
-        mean, _ = model.posterior(model.process.x, model.places)
-        return cls(model, float(mean.max()))
+        return cls(model, float(model.fitted.max()))
 
     def scan(self, x: Array, regions: Indices | None = None) -> Array:
         """See :meth:`flwr_fbo.core.gp.Path.scan`."""
@@ -63,27 +66,41 @@ class Improvement:
         deviation = np.sqrt(variance)
         return np.asarray(np.log(deviation) + log_gain((mean - self.best) / deviation)[0])
 
-    def value_and_gradient(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
-        """With the gradient (n, E): d log EI = (d sigma + (Phi / phi) d mu) phi / EI."""
-        mean, variance, rise, spread = self.model.posterior_and_gradient(x, regions)
+    def value_and_gradient(
+        self, x: Array, regions: Indices | None = None, roughly: bool = False
+    ) -> tuple[Array, Array]:
+        """With the gradient (n, E): d log EI = (d sigma + (Phi / phi) d mu) phi / EI.
+
+        Roughly is with the advice in single precision, to climb by.
+        """
+        mean, variance, pull = self.model.posterior_and_pull(x, regions, roughly)
         deviation = np.sqrt(variance)
         logarithm, by_density, by_tail = log_gain((mean - self.best) / deviation)
-        gradient = by_tail[:, None] * rise + by_density[:, None] * spread / (
-            2.0 * deviation[:, None]
-        )
-        return np.log(deviation) + logarithm, gradient / deviation[:, None]
+        gradient = pull(by_tail / deviation, by_density / (2.0 * variance))
+        return np.log(deviation) + logarithm, gradient
+
+    def to_climb(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+        """:meth:`value_and_gradient`, roughly."""
+        return self.value_and_gradient(x, regions, roughly=True)
 
 
 def log_gain(z: Array) -> tuple[Array, Array, Array]:
     """log h for h = z Phi(z) + phi(z), and phi / h and Phi / h: three of (n,)."""
+    mills = HALF_PI_ROOT * erfcx(z * -(0.5**0.5))  # Phi / phi; inf for large z
+    if not len(z) or z.min() < FAR or z.max() > LARGE:
+        return _log_gain_of_any(z, mills)
+    share = 1.0 + z * mills  # h / phi
+    return np.log(share) - 0.5 * z * z - HALF_LOG_TWO_PI, 1.0 / share, mills / share
+
+
+def _log_gain_of_any(z: Array, mills: Array) -> tuple[Array, Array, Array]:
     far = np.minimum(z, -1.0)
-    mills = np.sqrt(0.5 * np.pi) * erfcx(-z / np.sqrt(2.0))  # Phi / phi; inf for large z
     series = (1.0 - 3.0 / far**2) / far**2
     with np.errstate(invalid="ignore", over="ignore"):
-        share = np.where(z < FAR, series, 1.0 + z * mills)  # h / phi
-        logarithm = -0.5 * z * z - 0.5 * np.log(2.0 * np.pi) + np.log(share)
+        share = np.where(z < FAR, series, 1.0 + z * mills)
+        logarithm = np.log(share) - 0.5 * z * z - HALF_LOG_TWO_PI
         by_density, by_tail = 1.0 / share, mills / share
-    large = z > 6.0  # h = z but for e^-18 / 36
+    large = z > LARGE
     return (
         np.where(large, np.log(np.maximum(z, 1.0)), logarithm),
         np.where(large, 0.0, by_density),

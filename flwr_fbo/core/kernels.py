@@ -19,11 +19,15 @@ the gradients in the inputs and in the length scales alike.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from flwr_fbo.core.space import Array
+
+#: Covariances that are worked on together, where there are many.
+CACHED = 2**14
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,12 +48,16 @@ class Kernel(ABC):
         """Correlation and its derivative, both as functions of the scaled squared distance."""
 
     @abstractmethod
+    def correlation(self, squared: Array) -> Array:
+        """The correlation alone, in the precision of what is given."""
+
+    @abstractmethod
     def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
         """Draws from the spectral density p(s): (count, dimension)."""
 
     def __call__(self, a: Array, b: Array) -> Array:
         """Covariances between the rows of a (n, E) and of b (m, E): (n, m)."""
-        return self.variance * self.profile(squared_distance(a, b, self.lengthscales))[0]
+        return self.variance * self.correlation(squared_distance(a, b, self.lengthscales))
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +68,10 @@ class SquaredExponential(Kernel):
         """Correlation exp(-r^2 / 2) and its derivative in r^2."""
         value = np.exp(-0.5 * squared)
         return value, -0.5 * value
+
+    def correlation(self, squared: Array) -> Array:
+        """exp(-r^2 / 2)."""
+        return np.asarray(np.exp(-0.5 * squared))
 
     def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
         """p(s) = N(0, l^-2 I)."""
@@ -88,9 +100,31 @@ class Matern(Kernel):
         if self.nu == 0.5:  # not differentiable at zero: the slope there is set to 0
             slope = np.divide(-0.5 * decay, s, out=np.zeros_like(s), where=s > 0)
             return decay, slope
+        rising = (1.0 + s) * decay
         if self.nu == 1.5:
-            return (1.0 + s) * decay, -1.5 * decay
-        return (1.0 + s + s * s / 3.0) * decay, -(5.0 / 6.0) * (1.0 + s) * decay
+            return rising, -1.5 * decay
+        s *= s
+        s *= decay
+        s /= 3.0
+        s += rising
+        return s, (-5.0 / 6.0) * rising
+
+    def correlation(self, squared: Array) -> Array:
+        """The first of :meth:`profile`, in fewer passes over what may be a thousand rows."""
+        s = np.maximum(squared, 0.0)
+        s *= 2.0 * self.nu
+        np.sqrt(s, out=s)
+        decay = np.negative(s)
+        np.exp(decay, out=decay)
+        if self.nu == 0.5:
+            return decay
+        if self.nu == 2.5:  # 1 + s (1 + s / 3)
+            third = s * (1.0 / 3.0)
+            third += 1.0
+            s *= third
+        s += 1.0
+        s *= decay
+        return s
 
     def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
         """p(s) is a multivariate t with 2 nu degrees of freedom: a Gaussian over a chi."""
@@ -101,9 +135,37 @@ class Matern(Kernel):
 
 def squared_distance(a: Array, b: Array, lengthscales: float | Array) -> Array:
     """Scaled squared distances between the rows of a (n, E) and b (m, E): (n, m)."""
-    p, q = a / lengthscales, b / lengthscales
-    squared = (p * p).sum(1)[:, None] + (q * q).sum(1)[None, :] - 2.0 * (p @ q.T)
-    return np.asarray(np.maximum(squared, 0.0))
+    q = b / lengthscales
+    return plain_distance(a / lengthscales, q, np.einsum("me,me->m", q, q))
+
+
+def plain_distance(p: Array, q: Array, lengths: Array) -> Array:
+    """Squared distances between rows p (n, E) and q (m, E), given the |q|^2 (m,): (n, m)."""
+    squared = p @ (-2.0 * q.T)
+    squared += np.einsum("ne,ne->n", p, p)[:, None]
+    squared += lengths
+    return np.asarray(np.maximum(squared, 0.0, out=squared))
+
+
+def rough_distance(p: Array, q: Array, lengths: Array) -> Array:
+    """The same in single precision, by one product: to 2^-22 of the largest |p|^2 or |q|^2.
+
+    A distance of nearly zero may come out below zero.
+    """
+    left = np.ones((len(p), p.shape[1] + 2), np.float32)
+    left[:, :-2] = p
+    left[:, -2] = np.einsum("ne,ne->n", p, p)
+    right = np.ones((len(q), p.shape[1] + 2), np.float32)
+    right[:, :-2] = -2.0 * q
+    right[:, -1] = lengths
+    return np.asarray(left @ right.T)
+
+
+def blocks(rows: int, columns: int) -> Iterator[slice]:
+    """Slices of the rows, so that covariances with so many columns fit the processor's cache."""
+    height = max(1, CACHED // max(1, columns))
+    for start in range(0, rows, height):
+        yield slice(start, start + height)
 
 
 def kernel_named(name: str, lengthscales: float | Array = 1.0, variance: float = 1.0) -> Kernel:

@@ -1,9 +1,13 @@
-"""Factorising covariance matrices: repaired by jitter where rounding requires it, or refused."""
+"""Factorising covariance matrices: repaired by jitter where rounding requires it, or refused.
+
+LAPACK is called as it is: what scipy's functions do around it takes longer than a matrix of an
+agent's observations.
+"""
 
 from __future__ import annotations
 
 import numpy as np
-from scipy.linalg import cholesky, solve_triangular
+from scipy.linalg import lapack
 
 from flwr_fbo.core.space import Array
 
@@ -24,11 +28,10 @@ def factorise(square: Array) -> Array:
         return np.zeros((0, 0))
     scale = float(np.mean(np.diag(square)))
     for jitter in JITTER:
-        try:
-            lifted = square + jitter * scale * np.eye(len(square)) if jitter else square
-            return np.asarray(cholesky(lifted, lower=True, check_finite=False))
-        except np.linalg.LinAlgError:
-            continue
+        lifted = square + jitter * scale * np.eye(len(square)) if jitter else square
+        factor, failed = lapack.dpotrf(lifted, lower=1)
+        if not failed:
+            return np.asarray(factor)
     raise FactorisationError(
         f"a covariance matrix of {len(square)} points is not positive definite, even with "
         f"{JITTER[-1]:g} of its variance added to the diagonal"
@@ -41,7 +44,7 @@ def extend(factor: Array, cross: Array, corner: float) -> Array | None:
     ``cross`` (n,) are the covariances with the rows already there, ``corner`` the variance.
     """
     n = len(factor)
-    row = solve_triangular(factor, cross, lower=True, check_finite=False) if n else cross
+    row = lapack.dtrtrs(factor, cross, lower=1)[0] if n else cross
     rest = corner - float(row @ row)
     if not rest > 1e-10 * corner:
         return None
@@ -50,3 +53,18 @@ def extend(factor: Array, cross: Array, corner: float) -> Array | None:
     larger[n, :n] = row
     larger[n, n] = np.sqrt(rest)
     return larger
+
+
+def solve(factor: Array, right: Array) -> Array:
+    """(L L')^-1 right for a lower factor L (n, n) and right (n,) or (n, m)."""
+    if not right.size:
+        return np.zeros_like(right)
+    return np.asarray(lapack.dpotrs(factor, right, lower=1)[0])
+
+
+def inverse_root(square: Array) -> Array:
+    """R (n, n), lower triangular, with R'R the inverse of a positive definite matrix."""
+    factor = factorise(square)
+    if not len(factor):
+        return factor
+    return np.asarray(lapack.dtrtri(factor, lower=1)[0])

@@ -31,7 +31,7 @@ import numpy as np
 from flwr_fbo.core.acquisition import Surface, all_points, argmax
 from flwr_fbo.core.features import RandomFeatures, WeightPosterior
 from flwr_fbo.core.gp import GaussianProcess, Path
-from flwr_fbo.core.hyperparameters import Hyperparameters, fit, prior
+from flwr_fbo.core.hyperparameters import Hyperparameters, fit, last_fit, prior
 from flwr_fbo.core.improvement import Improvement
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.scale import SCALE_NUMBERS, ScoreScale, standardised
@@ -67,7 +67,7 @@ class ThompsonSettings(Settings):
     )
     noise: float | None = setting(None, "its noise variance; learned where unset", above(0))
     refit_every: int = setting(
-        5, "observations between fits of the model's parameters; 0 is never", at_least(0)
+        5, "least observations between fits of the model's parameters; 0 is never", at_least(0)
     )
     standardise: bool = setting(True, "give an agent's scores mean 0 and spread 1 first")
     beta: float = setting(1.0, "width of the posterior that is sampled", above(0))
@@ -351,7 +351,7 @@ class ThompsonSampler:
     def _parameters(self) -> Hyperparameters:
         """The last due fit: of the observations up to then, made at most once."""
         s = self.settings
-        due = len(self._scores) // s.refit_every * s.refit_every if s.refit_every else 0
+        due = last_fit(len(self._scores), s.refit_every)
         if due == 0 or self._is_flat(due):
             return prior(self.space.dimension, s.lengthscale, s.noise)
         if due not in self._fits:

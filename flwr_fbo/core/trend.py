@@ -15,26 +15,35 @@ symbol                                     here                           shape
 ``f(x) = h(x)' beta + g(x)``               the objective, standardised
 ``g ~ GP(0, k)``                           ``trend.residual``
 ``beta_hat, C`` (posterior of ``beta``)    ``mean``, ``covariance``       (J,), (J, J)
+``k(x, X) + h(x)' B H'``                   ``cross``                      (n, t)
+``R``, the inverse root of                 ``_root``                      (t, t)
+``K + H B H' + noise I``, ``R'R``
+``w = R'R (y - H b)``                      ``_weights``                   (t,)
 =========================================  =============================  ==========
 
 This is the Gaussian process with explicit basis functions of Rasmussen and Williams (Section
-2.7). The coefficient of the advice starts at 1, give or take 1: where the others are no guide,
-a few scores of the agent's own take it towards 0 (a mean of many unrelated functions is nearly
-flat to begin with, so that it cannot mislead by much). The constant is there because a few
-scores do not tell the mean of all.
+2.7), solved as the one large process that it is, with the kernel k + h' B h. The coefficient of
+the advice starts at 1, give or take 1: where the others are no guide, a few scores of the agent's
+own take it towards 0 (a mean of many unrelated functions is nearly flat to begin with, so that it
+cannot mislead by much). The constant is there because a few scores do not tell the mean of all.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
-from scipy.linalg import cho_factor, cho_solve
 
 from flwr_fbo.core.gp import GaussianProcess, Path
-from flwr_fbo.core.kernels import squared_distance
+from flwr_fbo.core.kernels import blocks, plain_distance, rough_distance
+from flwr_fbo.core.linalg import inverse_root
 from flwr_fbo.core.space import Array, Indices
+
+#: From derivatives by mean and by variance, (n,) each, to a gradient (n, E).
+Pull: TypeAlias = Callable[[Array, Array], Array]
 
 #: Prior mean and spread of the coefficients of 1 and of the advice.
 PRIOR_MEAN = (0.0, 1.0)
@@ -55,98 +64,157 @@ class TrendedProcess:
 
     @cached_property
     def _at_data(self) -> Array:
-        columns = [np.ones(len(self.process.x))]
-        if self.advice is not None:
-            columns.append(self.advice.value(self.process.x, self.places))
-        return np.stack(columns, axis=1)  # H, (t, J)
+        if self.advice is None:
+            return np.ones((len(self.process.x), 1))
+        waves = self.advice.features(self.process.x)  # remembered, unlike those of other points
+        rows = np.broadcast_to(self.advice.functions(self.places), waves.shape)
+        return _with_constant(np.einsum("tm,tm->t", waves, rows))  # H, (t, J)
+
+    def _basis(self, x: Array, places: Indices | None, roughly: bool = False) -> Array:
+        """h at the rows of x: (n, J)."""
+        if self.advice is None:
+            return np.ones((len(x), 1))
+        told = self.advice.scan if roughly else self.advice.value
+        return _with_constant(told(x, places))
 
     @cached_property
-    def _solved(self) -> Array:
-        return self.process.solve(self._at_data)  # (K + noise I)^-1 H, (t, J)
+    def _prior(self) -> tuple[Array, Array]:
+        """b (J,), and the diagonal of B (J,)."""
+        count = 1 if self.advice is None else 2
+        return np.array(PRIOR_MEAN[:count]), np.array(PRIOR_SPREAD[:count]) ** 2
+
+    @cached_property
+    def _lifted(self) -> Array:
+        return self._prior[1][:, None] * self._at_data.T  # B H', (J, t)
+
+    @cached_property
+    def _root(self) -> Array:
+        process = self.process
+        square = process.kernel(process.x, process.x) + self._at_data @ self._lifted
+        square[np.diag_indices_from(square)] += process.noise
+        return inverse_root(square)
+
+    @cached_property
+    def _half_weights(self) -> Array:
+        return np.asarray(self._root @ (self.process.y - self._at_data @ self._prior[0]))  # (t,)
+
+    @cached_property
+    def _weights(self) -> Array:
+        return np.asarray(self._half_weights @ self._root)  # w, (t,)
 
     @cached_property
     def _beta(self) -> tuple[Array, Array]:
-        """beta_hat (J,) and C (J, J)."""
-        count = self._at_data.shape[1]
-        prior, spread = np.array(PRIOR_MEAN[:count]), np.array(PRIOR_SPREAD[:count])
-        if not len(self.process.y):
-            return prior, np.diag(spread**2)
-        precision = np.diag(spread**-2) + self._at_data.T @ self._solved
-        factor = cho_factor(precision)
-        right = prior / spread**2 + self._solved.T @ self.process.y
-        return cho_solve(factor, right), cho_solve(factor, np.eye(count))
+        """beta_hat = b + B H' w, (J,), and C = B - B H' R'R H B, (J, J)."""
+        mean, spread = self._prior
+        shrunk = self._root @ self._lifted.T  # (t, J)
+        return mean + self._lifted @ self._weights, np.diag(spread) - shrunk.T @ shrunk
 
     @property
     def coefficients(self) -> Array:
         """beta_hat: of the constant and, where there is advice, of the advice: (J,)."""
         return self._beta[0]
 
-    @cached_property
-    def _weights(self) -> Array:
-        """(K + noise I)^-1 (y - H beta_hat): (t,)."""
-        return self.process.solve(self.process.y - self._at_data @ self._beta[0])
+    @property
+    def fitted(self) -> Array:
+        """The mean at the agent's own points, y - noise w: (t,)."""
+        return np.asarray(self.process.y - self.process.noise * self._weights)
 
     @cached_property
-    def _inverse(self) -> Array:
-        """(K + noise I)^-1: it is applied to a thousand rows at a time, over and over."""
-        return self.process.solve(np.eye(len(self.process.y)))  # (t, t)
+    def _scaled(self) -> tuple[Array, Array]:
+        """The points in length scales (t, E), and their squared lengths (t,)."""
+        scaled = self.process.x / self.process.kernel.lengthscales
+        return scaled, np.einsum("te,te->t", scaled, scaled)
 
     def posterior(
         self, x: Array, places: Indices | None = None, roughly: bool = False
     ) -> tuple[Array, Array]:
-        """Mean and variance of f at the rows of x (n,) and (n,); roughly is to about 1e-4."""
-        columns = [np.ones(len(x))]
-        if self.advice is not None:
-            told = self.advice.scan if roughly else self.advice.value
-            columns.append(told(x, places))
-        basis = np.stack(columns, axis=1)
-        return self._moments(basis, self.process.kernel(x, self.process.x))[:2]
+        """Mean and variance of f at the rows of x (n,) and (n,); roughly is to about 1e-3."""
+        kernel = self.process.kernel
+        basis, scaled = self._basis(x, places, roughly), x / kernel.lengthscales
+        if roughly and self._single_will_do:
+            squared = rough_distance(scaled, *self._scaled)
+            return self._moments(basis.astype(np.float32), kernel.correlation(squared))[:2]
+        parts = [
+            self._moments(
+                basis[rows], kernel.correlation(plain_distance(scaled[rows], *self._scaled))
+            )[:2]
+            for rows in blocks(len(x), len(self.process.y))
+        ]
+        mean, variance = zip(*parts, strict=True)
+        return np.concatenate(mean), np.concatenate(variance)
 
-    def _moments(self, basis: Array, cross: Array) -> tuple[Array, Array, Array, Array]:
-        """Mean and variance (n,), and r (n, J) and k (K + noise I)^-1 (n, t) for gradients."""
-        kernel, (beta, covariance) = self.process.kernel, self._beta
-        solved = cross @ self._inverse  # (n, t); with t = 0 all sums over it vanish
-        left = basis - cross @ self._solved  # r, (n, J)
-        mean = basis @ beta + cross @ self._weights
-        variance = kernel.variance - (solved * cross).sum(axis=1)
-        variance += ((left @ covariance) * left).sum(axis=1)
-        return mean, np.maximum(variance, 1e-12), left, solved
+    @cached_property
+    def _single_will_do(self) -> bool:
+        """Whether single precision takes less from moments than the noise, usually.
 
-    def posterior_and_gradient(
-        self, x: Array, places: Indices | None = None
-    ) -> tuple[Array, Array, Array, Array]:
-        """Mean and variance (n,), and the gradients of both (n, E)."""
-        beta, covariance = self._beta
-        columns, slopes = [np.ones(len(x))], [np.zeros_like(x)]
-        if self.advice is not None:
-            told, slope = self.advice.value_and_gradient(x, places)
-            columns, slopes = [*columns, told], [*slopes, slope]
-        steep = np.stack(slopes, axis=1)  # d h / d x, (n, J, E)
-        cross, turn = self._cross(x)  # (n, t), (n, t, E)
-        mean, variance, left, solved = self._moments(np.stack(columns, axis=1), cross)
-        rise = np.einsum("nje,j->ne", steep, beta) + np.einsum("nte,t->ne", turn, self._weights)
-        bend = steep - np.einsum("nte,tj->nje", turn, self._solved)  # d r / d x
-        spread = -2.0 * np.einsum("nte,nt->ne", turn, solved)
-        spread += 2.0 * np.einsum("nje,nj->ne", bend, left @ covariance)
-        return mean, variance, rise, spread
+        A product of single precision loses 2^-24 of the largest numbers that it adds, and R, of
+        size noise^-1/2, multiplies that. R (y - H b) has entries of about 1, or larger ones where
+        the scores are not as the process has them.
+        """
+        kernel, lengths, half = self.process.kernel, self._scaled[1], self._half_weights
+        lost = kernel.variance * 2.0**-22 * (1.0 + float(lengths.max(initial=0.0)))
+        lost *= max(np.sqrt(kernel.variance), float(np.sqrt(half @ half / max(1, len(half)))))
+        return bool(lost < self.process.noise**1.5)
 
-    def _cross(self, x: Array) -> tuple[Array, Array]:
-        """Covariances with the data (n, t) and their gradients in x (n, t, E)."""
-        kernel, data = self.process.kernel, self.process.x
-        scales = np.broadcast_to(np.asarray(kernel.lengthscales) ** 2, x.shape[1])
-        correlation, slope = kernel.profile(squared_distance(x, data, kernel.lengthscales))
-        away = (x[:, None, :] - data[None, :, :]) / scales  # (n, t, E)
-        turn = 2.0 * kernel.variance * slope[:, :, None] * away
-        return kernel.variance * correlation, turn
+    def _moments(self, basis: Array, correlation: Array) -> tuple[Array, Array, Array]:
+        """Mean and variance (n,), and cross R' (n, t), in the precision of what is given."""
+        kind, (mean, spread) = correlation.dtype, self._prior
+        cross = correlation * kind.type(self.process.kernel.variance)
+        cross += basis @ self._lifted.astype(kind, copy=False)
+        half = cross @ self._root.astype(kind, copy=False).T  # (n, t); with t = 0 sums vanish
+        found = basis @ mean + half @ self._half_weights.astype(kind, copy=False)
+        variance = self.process.kernel.variance + (basis * basis) @ spread
+        variance -= np.einsum("nt,nt->n", half, half)
+        return found, np.maximum(variance, 1e-12), half
+
+    def posterior_and_pull(
+        self, x: Array, places: Indices | None = None, roughly: bool = False
+    ) -> tuple[Array, Array, Pull]:
+        """Mean and variance (n,), and what gives the gradient of any function of the two.
+
+        The pull takes the function's derivatives by mean and by variance, (n,) and (n,), to its
+        gradient in x (n, E). Roughly is with the advice in single precision, to climb by.
+        """
+        steep = None
+        if self.advice is None:
+            basis = np.ones((len(x), 1))
+        else:
+            told, steep = self.advice.value_and_gradient(x, places, roughly)
+            basis = _with_constant(told)
+        kernel = self.process.kernel
+        scaled = x / kernel.lengthscales
+        correlation, slope = kernel.profile(plain_distance(scaled, *self._scaled))
+        mean, variance, half = self._moments(basis, correlation)
+
+        def pull(by_mean: Array, by_variance: Array) -> Array:
+            twice = 2.0 * by_variance[:, None]
+            by_cross = by_mean[:, None] * self._weights - twice * (half @ self._root)  # (n, t)
+            by_square = slope * by_cross
+            by_square *= 2.0 * kernel.variance
+            total = by_square.sum(axis=1)[:, None] * scaled - by_square @ self._scaled[0]
+            total /= kernel.lengthscales
+            if steep is None:
+                return np.asarray(total)
+            prior, spread = self._prior
+            by_told = by_mean * prior[1] + twice[:, 0] * spread[1] * basis[:, 1]
+            by_told += by_cross @ self._lifted[1]
+            return np.asarray(total + by_told[:, None] * steep)
+
+        return mean, variance, pull
 
     def sample_path(self, rng: np.random.Generator, beta: float = 1.0) -> TrendedPath:
         """A function from the posterior, its spread times ``beta``: coefficients, then g."""
         mean, covariance = self._beta
         root = np.linalg.cholesky(covariance)
         drawn = mean + beta * (root @ rng.standard_normal(len(mean)))
-        rest = self.process.y - self._at_data @ drawn if len(self.process.y) else self.process.y
-        known = GaussianProcess(self.process.kernel, self.process.noise, self.process.x, rest)
-        return TrendedPath(known.sample_path(rng, beta), drawn, self.advice)
+        rest = self.process.with_scores(self.process.y - self._at_data @ drawn)
+        return TrendedPath(rest.sample_path(rng, beta), drawn, self.advice)
+
+
+def _with_constant(told: Array) -> Array:
+    basis = np.ones((len(told), 2))
+    basis[:, 1] = told
+    return basis
 
 
 @dataclass(frozen=True, eq=False)
@@ -168,12 +236,18 @@ class TrendedPath:
         """See :meth:`Path.value`."""
         return self.value_and_gradient(x, regions)[0]
 
-    def value_and_gradient(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+    def value_and_gradient(
+        self, x: Array, regions: Indices | None = None, roughly: bool = False
+    ) -> tuple[Array, Array]:
         """See :meth:`Path.value_and_gradient`."""
-        value, gradient = self.rest.value_and_gradient(x)
+        value, gradient = self.rest.value_and_gradient(x, roughly=roughly)
         value = value + self.coefficients[0]
         if self.advice is None:
             return value, gradient
-        told, slope = self.advice.value_and_gradient(x, regions)
+        told, slope = self.advice.value_and_gradient(x, regions, roughly)
         weight = self.coefficients[1]
         return value + weight * told, gradient + weight * slope
+
+    def to_climb(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+        """:meth:`value_and_gradient`, roughly."""
+        return self.value_and_gradient(x, regions, roughly=True)

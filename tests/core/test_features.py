@@ -233,3 +233,32 @@ def test_many_repeated_points_with_tiny_noise_are_no_obstacle():
 def test_noise_must_be_positive():
     with pytest.raises(ValueError, match=r"`noise` must be > 0, but got 0\.0"):
         WeightPosterior(np.zeros((1, 2)), np.zeros(1), 0.0)
+
+
+@pytest.mark.parametrize("dimension", [1, 3, 12])  # the last has too many coordinates
+def test_rows_that_are_remembered_are_the_same_to_the_last_bit(dimension):
+    rng = np.random.default_rng(0)
+    x = rng.random((20, dimension))
+    features = RandomFeatures.draw(SquaredExponential(0.2), 60, dimension, rng)
+    fresh = RandomFeatures(features.frequencies, features.phases)
+    for count in (5, 6, 12, 12, 9, 0, 20):
+        found = features(x[:count])
+        expected = RandomFeatures(features.frequencies, features.phases)(x[:count])
+        assert np.array_equal(found, expected)
+        found[:] = np.nan  # the caller's own
+    x[3] += 0.1  # other rows than those that are remembered
+    assert np.array_equal(features(x), fresh(x))
+    assert features(x[:0]).shape == (0, 60)
+
+
+def test_values_by_rows_and_in_single_precision():
+    rng = np.random.default_rng(1)
+    features = RandomFeatures.draw(SquaredExponential(0.2), 80, 2, rng)
+    x, weights = rng.random((9, 2)), rng.standard_normal((9, 80))
+    expected = (features(x) * weights).sum(axis=1)
+    np.testing.assert_allclose(features.value(x, weights), expected, rtol=1e-12)
+    value, gradient = features.value_and_gradient(x, weights)
+    rough, slope = features.value_and_gradient(x, weights, roughly=True)
+    # angles are rounded to 2^-23 of some ten, and a weight's length is about nine
+    np.testing.assert_allclose(rough, value, atol=1e-5)
+    np.testing.assert_allclose(slope, gradient, atol=1e-4)

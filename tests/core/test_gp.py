@@ -270,8 +270,13 @@ def test_gradients_and_scans_are_those_of_the_value(name, count):
     gp, new = observed(count, name=name)
     path = gp.sample_path(np.random.default_rng(10))
     value, gradient = path.value_and_gradient(new)
-    np.testing.assert_array_equal(path.value(new), value)
+    # the same sums in another order: some hundred numbers of some tens
+    np.testing.assert_allclose(path.value(new), value, rtol=0, atol=1e-11)
     np.testing.assert_allclose(path.scan(new), value, atol=1e-3)
+    # cosines to 2^-24 or so, some tens of them: to climb by, position follows from the gradient
+    rough, slope = path.to_climb(new)
+    np.testing.assert_allclose(rough, value, atol=2e-5)
+    np.testing.assert_allclose(slope, gradient, atol=2e-4)
     step = 1e-6
     for d in range(2):
         shift = step * np.eye(2)[d]

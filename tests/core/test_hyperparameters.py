@@ -15,7 +15,9 @@ from flwr_fbo.core.hyperparameters import (
     Hyperparameters,
     embedded_parameter,
     fit,
+    last_fit,
     log_marginal_likelihood,
+    pair_distances,
     prior,
 )
 from flwr_fbo.core.kernels import kernel_named
@@ -27,7 +29,16 @@ def cube(dimension):
 
 
 def squared_by_parameter(x):
-    return (x[:, None, :] - x[None, :, :]).transpose(2, 0, 1) ** 2
+    return pair_distances(x, np.arange(x.shape[1]))
+
+
+def test_pairs_are_those_below_the_diagonal():
+    x = np.random.default_rng(0).random((5, 3))
+    whole = (x[:, None, :] - x[None, :, :]) ** 2
+    lower = np.tril_indices(5, -1)
+    owner = np.array([0, 1, 1])  # the last two columns are one parameter's
+    expected = np.stack([whole[..., 0][lower], whole[..., 1:].sum(-1)[lower]])
+    np.testing.assert_allclose(pair_distances(x, owner), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["se", "matern32", "matern52"])
@@ -61,7 +72,7 @@ def posterior_density(name, space, x, y, found, lengthscale=None, noise=None):
     kernel = found.kernel(name, space)
     covariance = kernel(x, x) + found.noise * np.eye(len(y))
     start = prior(space.dimension, lengthscale, noise)
-    away = [math.log(a / b) / 0.8 for a, b in zip(found.lengthscales, start.lengthscales,
+    away = [math.log(a / b) / 1.2 for a, b in zip(found.lengthscales, start.lengthscales,
                                                   strict=True)]  # fmt: skip
     away += [math.log(found.variance / start.variance) / 0.7]
     away += [math.log(found.noise / start.noise) / 1.5]
@@ -85,7 +96,7 @@ def test_a_fit_recovers_known_parameters_as_well_as_theory_allows():
     squared, kernel = squared_by_parameter(x), kernel_named("se")
 
     def slope(theta):
-        start, spread = prior(2), np.array([0.8, 0.8, 0.7, 1.5])
+        start, spread = prior(2), np.array([1.2, 1.2, 0.7, 1.5])
         centre = np.log([*start.lengthscales, start.variance, start.noise])
         gradient = log_marginal_likelihood(kernel, squared, y, theta[None])[1][0]
         return gradient - (theta - centre) / spread**2
@@ -131,6 +142,22 @@ def test_restarts_find_what_the_median_start_misses():
         for count in (1, 4)
     ]
     assert reached[1] >= reached[0] - 1e-9
+
+
+@pytest.mark.parametrize(
+    ("every", "expected"),
+    [
+        (5, [5, 10, 15, 20, 25, 30, 40, 50, 60, 75, 90]),
+        (1, [1, 2, 3, 4, 5, 6, 8, 10, 12, 15, 18, 22, 27, 33, 40, 48, 58, 70, 84]),
+        (40, [40, 80]),
+        (0, []),
+    ],
+)
+def test_fits_are_a_fifth_more_observations_apart(every, expected):
+    due = [last_fit(count, every) for count in range(100)]
+    assert sorted(set(due)) == [0, *expected]
+    assert all(found <= count for count, found in enumerate(due))
+    assert due == sorted(due)
 
 
 def test_results_stay_within_the_bounds():

@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 from scipy import stats
 from sklearn.gaussian_process import kernels as sk
 
-from flwr_fbo.core.kernels import Matern, SquaredExponential, kernel_named, squared_distance
+from flwr_fbo.core.kernels import (
+    Matern,
+    SquaredExponential,
+    blocks,
+    kernel_named,
+    plain_distance,
+    rough_distance,
+    squared_distance,
+)
 
 NAMES = ("se", "matern12", "matern32", "matern52")
 
@@ -113,3 +121,30 @@ def test_a_matern_spectrum_is_joint_not_by_coordinate():
 def test_bad_parameters_are_refused(make, says):
     with pytest.raises(ValueError, match=says):
         make()
+
+
+@pytest.mark.parametrize("name", ["se", "matern12", "matern32", "matern52"])
+def test_a_correlation_alone_is_that_of_the_profile(name):
+    kernel = kernel_named(name)
+    squared = np.concatenate([[-1e-7 * (name != "se"), 0.0], np.geomspace(1e-6, 50, 30)])
+    np.testing.assert_allclose(kernel.correlation(squared), kernel.profile(squared)[0], rtol=1e-14)
+    single = kernel.correlation(squared.astype(np.float32))
+    assert single.dtype == np.float32
+    np.testing.assert_allclose(single, kernel.profile(squared)[0], atol=1e-6)
+
+
+def test_rough_distances_are_good_to_the_last_bit_of_the_lengths():
+    rng = np.random.default_rng(3)
+    p, q = 5 * rng.random((30, 3)), 5 * rng.random((20, 3))
+    lengths = (q * q).sum(axis=1)
+    exact = ((p[:, None] - q[None]) ** 2).sum(-1)
+    np.testing.assert_allclose(plain_distance(p, q, lengths), exact, atol=1e-12)
+    # five products and sums of numbers of up to 75
+    np.testing.assert_allclose(rough_distance(p, q, lengths), exact, atol=5 * 75 * 2.0**-23)
+
+
+def test_blocks_are_all_rows_in_order():
+    for rows, columns in ((1000, 60), (3, 10**6), (5, 0), (0, 7)):
+        parts = [np.arange(rows)[part] for part in blocks(rows, columns)]
+        assert [i for part in parts for i in part] == list(range(rows))
+        assert all(len(part) * columns <= 2**14 or len(part) == 1 for part in parts)

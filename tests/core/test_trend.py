@@ -111,9 +111,12 @@ def test_gradients_are_those_of_finite_differences(kind, count):
     trended = TrendedProcess(gp, advice, here)
     path = trended.sample_path(np.random.default_rng(7))
     step = 1e-5
-    mean, variance, rise, spread = trended.posterior_and_gradient(x, there)
+    mean, variance, pull = trended.posterior_and_pull(x, there)
+    one, none = np.ones(len(x)), np.zeros(len(x))
+    rise, spread = pull(one, none), pull(none, one)
+    np.testing.assert_allclose(pull(2.0 * one, -3.0 * one), 2.0 * rise - 3.0 * spread, atol=1e-9)
     for found, expected in zip((mean, variance), trended.posterior(x, there), strict=True):
-        np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(found, expected, rtol=0, atol=1e-11)  # sums in another order
     for d, shift in enumerate(step * np.eye(2)):
         above, below = trended.posterior(x + shift, there), trended.posterior(x - shift, there)
         # third derivatives of up to about 1e3 and values of up to 10: step^2 1e3 / 6 = 2e-8, and
@@ -147,3 +150,27 @@ def test_paths_have_the_posteriors_law(count, beta):
     # Five standard errors of a covariance of normals, and what 256 features leave on average.
     error = np.sqrt((np.outer(variances, variances) + covariance**2) / 1500)
     assert np.all(np.abs(np.cov(draws.T) - covariance) < 5 * error + 0.01 * beta**2)
+
+
+@pytest.mark.parametrize("count", [1, 9, 17])
+def test_what_it_fits_is_the_mean_at_its_points(count):
+    rng = np.random.default_rng(count)
+    gp = process(rng, count, noise=1e-3)
+    trended = TrendedProcess(gp, advised(rng))
+    np.testing.assert_allclose(trended.fitted, trended.posterior(gp.x)[0], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    ("noise", "like", "single"), [(1e-1, 1, 1), (1e-3, 1, 1), (1e-3, 0, 0), (1e-6, 1, 0)]
+)
+def test_rough_moments_lose_less_than_the_noise(noise, like, single):
+    rng = np.random.default_rng(4)
+    gp, new = process(rng, 60, noise=noise), rng.random((900, 2))
+    if like:  # scores such as the process may give
+        gp = gp.with_scores(np.sin(4 * gp.x).sum(axis=1))
+    trended = TrendedProcess(gp, advised(rng))
+    mean, variance = trended.posterior(new)
+    rough_mean, rough_variance = trended.posterior(new, roughly=True)
+    assert trended._single_will_do == single  # else the advice alone is rough
+    assert np.abs(rough_variance - variance).max() < max(noise, 1e-5)
+    assert np.abs(rough_mean - mean).max() < max(noise, 1e-5)
