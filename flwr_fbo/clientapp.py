@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +20,54 @@ from flwr_fbo.strategies import FBOStrategy
 from flwr_fbo.tasks import Task
 
 
+class AgentApp(ClientApp):
+    """A ClientApp whose every message is answered by a client of its own.
+
+    A simulation sends the app to a worker with every message, by pickle: it is sent as what it
+    is made of, not as code.
+    """
+
+    def __init__(self, make: Callable[[Context], NumPyClient]) -> None:
+        def client_fn(context: Context):  # type: ignore[no-untyped-def]  # Flower's type is private
+            return make(context).to_client()
+
+        super().__init__(client_fn)
+        self._make = make
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return AgentApp, (self._make,)
+
+
+@dataclass(frozen=True)
+class _Configured:
+    """The client of a run that the app's code and its run-config describe."""
+
+    task: Task | type[Task] | str
+    strategy: FBOStrategy | str
+    settings: Mapping[str, Any]
+
+    def __call__(self, context: Context) -> NumPyClient:
+        given = given_within(context, self.task, self.strategy, self.settings)
+        return _client(RunSpec.from_mapping(given), context)
+
+
+@dataclass(frozen=True)
+class _Simulated:
+    """The client of a run that was read already."""
+
+    workplace: Workplace
+    strategy: str
+
+    def __call__(self, context: Context) -> NumPyClient:
+        kind = client_class(self.strategy, self.workplace.task.seeks)
+        return kind(context, self.workplace)
+
+
 def client_app(
     task: Task | type[Task] | str, strategy: FBOStrategy | str = "dp-fts-de", **settings: Any
 ) -> ClientApp:
     """The ClientApp of a run in an app of one's own; give it what :func:`server_app` is given."""
-
-    def make(context: Context) -> NumPyClient:
-        given = given_within(context, task, strategy, settings)
-        return _client(RunSpec.from_mapping(given), context)
-
-    return _app(make)
+    return AgentApp(_Configured(task, strategy, settings))
 
 
 def client_app_of(
@@ -38,15 +78,17 @@ def client_app_of(
     answer_within: float | None = None,
 ) -> ClientApp:
     """A ClientApp whose agents work on a task and keep their journals in a folder."""
-    workplace = Workplace(task, journals, seed, answer_within)
-    return _app(lambda context: client_class(strategy, task.seeks)(context, workplace))
+    return AgentApp(_Simulated(Workplace(task, journals, seed, answer_within), strategy))
 
 
-def _app(make: Callable[[Context], NumPyClient]) -> ClientApp:
-    def client_fn(context: Context):  # type: ignore[no-untyped-def]  # Flower's own type is private
-        return make(context).to_client()
+def _of_run_config(context: Context) -> NumPyClient:
+    return _client(_spec(tuple((k, type(v), v) for k, v in context.run_config.items())), context)
 
-    return ClientApp(client_fn)
+
+@lru_cache(maxsize=8)
+def _spec(items: tuple[tuple[str, type, Any], ...]) -> RunSpec:
+    """The run that a run-config describes; the types keep 1, 1.0 and true apart."""
+    return RunSpec.from_mapping({key: value for key, _, value in items})
 
 
 def _client(spec: RunSpec, context: Context) -> NumPyClient:
@@ -55,4 +97,4 @@ def _client(spec: RunSpec, context: Context) -> NumPyClient:
     return client_class(spec.run.strategy, spec.task.seeks)(context, workplace)
 
 
-app = _app(lambda context: _client(RunSpec.from_mapping(dict(context.run_config)), context))
+app = AgentApp(_of_run_config)

@@ -9,6 +9,12 @@ Whoever answers a message holds the journal's lock while it does (:func:`exclusi
 is the operating system's and ends with the process, however that ends. It keeps apart what must
 never meet: two nodes that were given the same partition, and the process of a message whose
 node died and the one that came after it.
+
+A process answers many messages, of many agents, and an agent's messages are answered by many
+processes. :func:`current` spares the parsing of lines that this process has parsed or written
+before: it keeps a journal's *text* beside its records, and compares it with the file each time,
+byte by byte. What was appended by others is read, and a file that was cut, rolled back or
+replaced is read anew. Nothing depends on times, sizes or inodes.
 """
 
 from __future__ import annotations
@@ -17,6 +23,7 @@ import contextlib
 import json
 import math
 import os
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -27,6 +34,8 @@ WORTH_A_FLUSH = 0.05
 RECOMPUTABLE = frozenset({"fit"})
 #: Bytes that must be free before work is paid for whose result must be written.
 ROOM = 1 << 16
+#: Journals that a process keeps between messages, and the lines of all of them together.
+MOST_KEPT, MOST_LINES = 512, 30_000
 
 
 class JournalError(RuntimeError):
@@ -75,22 +84,42 @@ class Journal:
         self.path = Path(path)
         self._reading = reading
         self._records: dict[str, list[dict[str, Any]]] = {}
-        if self.path.exists():
-            self._load()
-        elif not reading:
+        self._text = bytearray()  # all lines that the records were read from
+        self.lines = 0
+        if not self.refresh() and not reading:
             self.path.parent.mkdir(parents=True, exist_ok=True)
 
-    def _load(self) -> None:
-        data = self.path.read_bytes()
-        whole, _, torn = data.rpartition(b"\n")
+    def refresh(self) -> bool:
+        """Take in what the file holds now, whoever wrote it; False if there is none."""
+        try:
+            data = self.path.read_bytes()
+        except FileNotFoundError:
+            self._forget()
+            return False
+        if data[: len(self._text)] != self._text:
+            self._forget()
+        whole = data[len(self._text) : data.rfind(b"\n") + 1]
+        self._parse(whole)
+        torn = len(data) - len(self._text)
         if torn and not self._reading:
-            os.truncate(self.path, len(data) - len(torn))
-        for number, line in enumerate(whole.split(b"\n") if whole else [], start=1):
+            os.truncate(self.path, len(self._text))
+        return True
+
+    def _forget(self) -> None:
+        self._records, self._text, self.lines = {}, bytearray(), 0
+
+    def _parse(self, whole: bytes) -> None:
+        """Add lines that end in a newline to what is known; all of them, or nothing is known."""
+        before = self.lines
+        for number, line in enumerate(whole.split(b"\n")[:-1], start=before + 1):
             try:
                 record = json.loads(line)
                 self._records.setdefault(record.pop("kind"), []).append(record)
             except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
+                self._forget()
                 raise JournalError(f"{self.path}: line {number} is not a record") from None
+            self.lines = number
+        self._text += whole
 
     def reserve(self) -> None:
         """Raise unless there is room for more records: to be asked before work is paid for."""
@@ -100,12 +129,13 @@ class Journal:
 
     def append(self, kind: str, record: Mapping[str, Any]) -> None:
         """See :class:`flwr_fbo.core.evaluation.Records`; a line that fails leaves no trace."""
-        line = json.dumps({"kind": kind, **record}, allow_nan=False, separators=(",", ":"))
+        text = json.dumps({"kind": kind, **record}, allow_nan=False, separators=(",", ":"))
+        line = text.encode() + b"\n"
         with self._appending() as file:
-            file.write(line.encode() + b"\n")
+            file.write(line)
             if kind not in RECOMPUTABLE and record.get("seconds", math.inf) > WORTH_A_FLUSH:
                 os.fsync(file.fileno())
-        self._records.setdefault(kind, []).append(dict(record))
+        self._parse(line)  # what is known is what a later process will read
 
     @contextlib.contextmanager
     def _appending(self) -> Iterator[Any]:
@@ -128,6 +158,22 @@ class Journal:
     def read(self, kind: str) -> list[dict[str, Any]]:
         """See :class:`flwr_fbo.core.evaluation.Records`."""
         return list(self._records.get(kind, []))
+
+
+_kept: OrderedDict[Path, Journal] = OrderedDict()
+
+
+def current(path: Path) -> Journal:
+    """The journal as its file is now; for whoever holds its lock."""
+    journal = _kept.pop(path, None)
+    if journal is None:
+        journal = Journal(path)
+    else:
+        journal.refresh()
+    _kept[path] = journal
+    while len(_kept) > MOST_KEPT or sum(j.lines for j in _kept.values()) > MOST_LINES:
+        _kept.popitem(last=False)
+    return journal
 
 
 class _Undo(Exception):  # noqa: N818 - not an error

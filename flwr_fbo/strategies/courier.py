@@ -1,8 +1,8 @@
 """Sending a round's messages and collecting what comes back, within a time of our own.
 
 Flower's ``send_and_receive`` looks for replies every three seconds in a deployment and cannot
-be told that enough have come. This one looks more and more rarely, starting at once, and stops
-at a deadline, or when as many have answered as suffice.
+be told that enough have come. This one looks at once, then more and more rarely while nothing
+comes, and stops at a deadline, or when as many have answered as suffice.
 
 Two things that a node may do must not cost the others anything:
 
@@ -34,6 +34,8 @@ from flwr.serverapp import Grid
 logger = logging.getLogger("flwr.fbo")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
+#: Between two passes over what is waited for, so many times as long as a pass takes is slept.
+REST = 5.0
 #: Seconds that one reply may take to arrive before it is waited for in the background.
 STUCK = 5.0
 
@@ -116,18 +118,19 @@ class _Collector:
 
     def _pull(self, worker: _Worker) -> None:
         pause = FIRST_PAUSE
-        while True:
+        while waiting := self._waiting():
             started = time.monotonic()
-            for message_id in self._waiting():
+            for message_id in waiting:
                 if not self._pull_one(message_id, worker):
                     return
-            if not self._waiting():
-                return
-            # Half of the time at most is spent on asking, however many are waited for.
-            asked = time.monotonic() - started
-            time.sleep(min(max(pause, asked), LONGEST_PAUSE))
+            # A simulation's agents share this process's lock, and a SuperLink has others to
+            # serve: little of the time is spent on asking, however many are waited for. Where
+            # replies are coming in, the rest are expected soon.
+            rest = REST * (time.monotonic() - started)
+            coming = len(self._waiting()) < len(waiting)
+            pause = FIRST_PAUSE if coming else min(1.5 * pause, LONGEST_PAUSE)
+            time.sleep(min(max(pause, rest), LONGEST_PAUSE))
             worker.since = time.monotonic()
-            pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _waiting(self) -> list[str]:
         with self._lock:
