@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import pickle
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
-from flwr.app import Context
+from flwr.app import Context, Message
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 
+from flwr_fbo import wire
 from flwr_fbo.clients import client_class
 from flwr_fbo.clients.base import Workplace
 from flwr_fbo.serverapp import directory_of, given_within
@@ -23,19 +26,34 @@ from flwr_fbo.tasks import Task
 class AgentApp(ClientApp):
     """A ClientApp whose every message is answered by a client of its own.
 
-    A simulation sends the app to a worker with every message, by pickle: it is sent as what it
-    is made of, not as code.
+    A simulation sends the app along with every message, by pickle. This one is packed once, as
+    what it is made of, and unpacked once by every worker.
     """
 
     def __init__(self, make: Callable[[Context], NumPyClient]) -> None:
-        def client_fn(context: Context):  # type: ignore[no-untyped-def]  # Flower's type is private
-            return make(context).to_client()
-
-        super().__init__(client_fn)
+        super().__init__()
         self._make = make
 
+        @self.train()
+        def answer(message: Message, context: Context) -> Message:
+            result = make(context).fit(*wire.arguments_of(message.content))
+            return Message(wire.content_of(result), reply_to=message)
+
     def __reduce__(self) -> tuple[Any, ...]:
-        return AgentApp, (self._make,)
+        return _unpacked, (self._parcel,)
+
+    @cached_property
+    def _parcel(self) -> bytes:
+        if "ray.cloudpickle" in sys.modules:  # its pickle knows what to do with a notebook's functions
+            dumps: Callable[[Any], bytes] = sys.modules["ray.cloudpickle"].dumps
+        else:
+            dumps = pickle.dumps
+        return dumps(self._make)
+
+
+@lru_cache(maxsize=8)
+def _unpacked(parcel: bytes) -> AgentApp:
+    return AgentApp(pickle.loads(parcel))
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ RECOMPUTABLE = frozenset({"fit"})
 ROOM = 1 << 16
 #: Journals that a process keeps between messages, and the lines of all of them together.
 MOST_KEPT, MOST_LINES = 512, 30_000
+_ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
 class JournalError(RuntimeError):
@@ -129,8 +130,7 @@ class Journal:
 
     def append(self, kind: str, record: Mapping[str, Any]) -> None:
         """See :class:`flwr_fbo.core.evaluation.Records`; a line that fails leaves no trace."""
-        text = json.dumps({"kind": kind, **record}, allow_nan=False, separators=(",", ":"))
-        line = text.encode() + b"\n"
+        line = _ENCODER.encode({"kind": kind, **record}).encode() + b"\n"
         with self._appending() as file:
             file.write(line)
             if kind not in RECOMPUTABLE and record.get("seconds", math.inf) > WORTH_A_FLUSH:
@@ -160,19 +160,38 @@ class Journal:
         return list(self._records.get(kind, []))
 
 
-_kept: OrderedDict[Path, Journal] = OrderedDict()
+class _Kept:
+    """The journals that this process keeps, those of agents that were asked last at the end."""
+
+    def __init__(self) -> None:
+        self._journals: OrderedDict[Path, Journal] = OrderedDict()
+        self._lines: dict[Path, int] = {}
+        self._total = 0
+
+    def take(self, path: Path) -> Journal | None:
+        """The journal of a path; it is kept no longer, until it is put back."""
+        self._total -= self._lines.pop(path, 0)
+        return self._journals.pop(path, None)
+
+    def put(self, path: Path, journal: Journal) -> None:
+        """Keep a journal; others go if that is too much."""
+        self._journals[path], self._lines[path] = journal, journal.lines
+        self._total += journal.lines
+        while len(self._journals) > MOST_KEPT or self._total > MOST_LINES:
+            self.take(next(iter(self._journals)))
+
+
+_kept = _Kept()
 
 
 def current(path: Path) -> Journal:
     """The journal as its file is now; for whoever holds its lock."""
-    journal = _kept.pop(path, None)
+    journal = _kept.take(path)
     if journal is None:
         journal = Journal(path)
     else:
         journal.refresh()
-    _kept[path] = journal
-    while len(_kept) > MOST_KEPT or sum(j.lines for j in _kept.values()) > MOST_LINES:
-        _kept.popitem(last=False)
+    _kept.put(path, journal)
     return journal
 
 

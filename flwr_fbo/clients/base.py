@@ -64,6 +64,7 @@ class FBOClient(NumPyClient):
         self._state = context.state
         self._workplace = workplace
         self._partition = partition_of(context, workplace.seed)
+        self._journal = journal_path(workplace.journals, self._partition.index)
 
     @abstractmethod
     def make_agent(
@@ -96,12 +97,13 @@ class FBOClient(NumPyClient):
             raise ValueError(f"this client is a {self.kind!r} agent, not a {setup.kind!r} one")
         if setup.space != self._workplace.task.space:
             raise ValueError("the server's search space is not that of this agent's task")
-        record = {"digest": setup.digest, "setup": json.dumps(setup.to_dict())}
-        self._state.config_records[SETUP_RECORD] = ConfigRecord(record)
+        self._state[SETUP_RECORD] = ConfigRecord(
+            {"digest": setup.digest, "setup": json.dumps(setup.to_dict())}
+        )
 
     def _setup(self) -> Setup | None:
-        record = self._state.config_records.get(SETUP_RECORD)
-        if record is None:
+        record = self._state.get(SETUP_RECORD)
+        if not isinstance(record, ConfigRecord):
             return None
         digest = str(record["digest"])
         if digest not in _setups:
@@ -132,10 +134,6 @@ class FBOClient(NumPyClient):
         task = _prepared(self._workplace.task, self._partition, self._workplace.journals)
         evaluator = evaluator_of(task, setup.space, self._partition, journal, Evaluator)
         return self.make_agent(setup, evaluator, journal, (*identity_of(self._partition), 1))
-
-    @property
-    def _journal(self) -> Path:
-        return journal_path(self._workplace.journals, self._partition.index)
 
     @property
     def privacy_ledger(self) -> Path:

@@ -55,7 +55,8 @@ class Setup:
         """The values as settings; read once, as an agent is made anew for every message."""
         if settings not in self._read:
             self._read[settings] = settings.from_mapping(self.values)
-        return self._read[settings]
+        found: S = self._read[settings]
+        return found
 
     @cached_property
     def _read(self) -> dict[type[Settings], Any]:
