@@ -33,8 +33,8 @@ from flwr.serverapp import Grid
 logger = logging.getLogger("flwr.fbo")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
-#: Between two passes over what is waited for, so many times as long as a pass takes is slept.
-REST = 20.0
+#: Between two passes over what is waited for, so many times as long as a pass computes is slept.
+REST = 50.0
 #: Seconds that one reply may take to arrive before it is waited for in the background.
 STUCK = 5.0
 
@@ -118,15 +118,15 @@ class _Collector:
     def _pull(self, worker: _Worker) -> None:
         pause = FIRST_PAUSE
         while waiting := self._waiting():
-            started = time.monotonic()
+            started, computed = time.monotonic(), time.thread_time()
             for message_id in waiting:
                 if not self._pull_one(message_id, worker):
                     return
+            self._news.set()
             # A simulation's agents share this process's lock, and a SuperLink has others to
             # serve: little of the time is spent on asking, however many are waited for. Where
             # replies are coming in, the rest are expected soon.
-            self._news.set()
-            rest = REST * (time.monotonic() - started)
+            rest = max(time.monotonic() - started, REST * (time.thread_time() - computed))
             coming = len(self._waiting()) < len(waiting)
             pause = FIRST_PAUSE if coming else min(1.5 * pause, LONGEST_PAUSE)
             time.sleep(min(max(pause, rest), LONGEST_PAUSE))
