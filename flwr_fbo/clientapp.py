@@ -44,11 +44,13 @@ class AgentApp(ClientApp):
 
     @cached_property
     def _parcel(self) -> bytes:
-        if "ray.cloudpickle" in sys.modules:  # its pickle knows what to do with a notebook's functions
-            dumps: Callable[[Any], bytes] = sys.modules["ray.cloudpickle"].dumps
-        else:
-            dumps = pickle.dumps
-        return dumps(self._make)
+        return _pickled(self._make)
+
+
+def _pickled(made: Any) -> bytes:
+    """By Ray's pickle where there is Ray: it knows what to do with a notebook's functions."""
+    tool: Any = sys.modules.get("ray.cloudpickle", pickle)
+    return bytes(tool.dumps(made))
 
 
 @lru_cache(maxsize=8)
