@@ -15,8 +15,8 @@ from flwr.app.user_config import UserConfig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flwr_fbo.clients.base import journal_path, partition_of
 from flwr_fbo import journal as journals
+from flwr_fbo.clients.base import journal_path, partition_of
 from flwr_fbo.journal import Journal, JournalBusyError, JournalError, current, exclusive
 from flwr_fbo.strategies.fts import LocalTS
 
