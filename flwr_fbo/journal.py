@@ -39,6 +39,11 @@ MOST_KEPT, MOST_LINES = 512, 30_000
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
+def journal_path(folder: Path, agent: int) -> Path:
+    """The file that holds an agent's records."""
+    return folder / f"agent-{agent:04d}.jsonl"
+
+
 class JournalError(RuntimeError):
     """A journal is damaged in a way that no crash of ours leaves behind, or cannot be written."""
 

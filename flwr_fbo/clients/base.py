@@ -29,7 +29,7 @@ from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.errand import evaluator_of, identity_of
-from flwr_fbo.journal import Journal, current, exclusive
+from flwr_fbo.journal import Journal, current, exclusive, journal_path
 from flwr_fbo.tasks.base import Partition, Task
 
 logger = logging.getLogger("flwr.fbo")
@@ -139,11 +139,6 @@ class FBOClient(NumPyClient):
     def privacy_ledger(self) -> Path:
         """The file of the agent's own budget, beside its journal."""
         return self._journal.with_suffix(".privacy.jsonl")
-
-
-def journal_path(folder: Path, agent: int) -> Path:
-    """The file that holds an agent's records."""
-    return folder / f"agent-{agent:04d}.jsonl"
 
 
 def partition_of(context: Context, seed: int) -> Partition:

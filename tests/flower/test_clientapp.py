@@ -15,8 +15,8 @@ from flwr.clientapp import ClientApp
 from flwr_fbo import clientapp
 from flwr_fbo import journal as journals
 from flwr_fbo.clientapp import AgentApp, client_app, client_app_of
-from flwr_fbo.clients.base import journal_path
 from flwr_fbo.grid import InProcessGrid
+from flwr_fbo.journal import journal_path
 from flwr_fbo.results import read_evaluations
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.strategies import FBOStrategy, RoundReport, RunPlan

@@ -16,8 +16,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flwr_fbo import journal as journals
-from flwr_fbo.clients.base import journal_path, partition_of
-from flwr_fbo.journal import Journal, JournalBusyError, JournalError, current, exclusive
+from flwr_fbo.clients.base import partition_of
+from flwr_fbo.journal import (
+    Journal,
+    JournalBusyError,
+    JournalError,
+    current,
+    exclusive,
+    journal_path,
+)
 from flwr_fbo.strategies.fts import LocalTS
 
 from .test_strategies import SMALL, Make
