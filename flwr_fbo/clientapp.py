@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 from flwr_fbo import wire
 from flwr_fbo.clients import client_class
 from flwr_fbo.clients.base import Workplace
-from flwr_fbo.serverapp import directory_of, given_within
+from flwr_fbo.places import agents_of, given_within, root_of
 from flwr_fbo.spec import RunSpec
 from flwr_fbo.strategies import FBOStrategy
 from flwr_fbo.tasks import Task
@@ -112,7 +112,7 @@ def _spec(items: tuple[tuple[str, type, Any], ...]) -> RunSpec:
 
 
 def _client(spec: RunSpec, context: Context) -> NumPyClient:
-    journals = directory_of(spec, context).agents
+    journals = agents_of(root_of(spec, context))
     workplace = Workplace(spec.task, journals, spec.run.seed, spec.run.answer_within)
     return client_class(spec.run.strategy, spec.task.seeks)(context, workplace)
 
