@@ -33,7 +33,9 @@ WORTH_A_FLUSH = 0.05
 #: Kinds of records that can be computed again from the others.
 RECOMPUTABLE = frozenset({"fit"})
 #: Bytes that must be free before work is paid for whose result must be written.
-ROOM = 1 << 16
+ROOM = 1 << 14
+_SPACES = b" " * ROOM
+_APPENDING = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_BINARY", 0)
 #: Journals that a process keeps between messages, and the lines of all of them together.
 MOST_KEPT, MOST_LINES = 512, 30_000
 _ENCODER = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
@@ -130,7 +132,7 @@ class Journal:
     def reserve(self) -> None:
         """Raise unless there is room for more records: to be asked before work is paid for."""
         with self._appending() as file:
-            file.write(b" " * ROOM)
+            file.write(_SPACES)
             raise _Undo
 
     def append(self, kind: str, record: Mapping[str, Any]) -> None:
@@ -139,22 +141,25 @@ class Journal:
         with self._appending() as file:
             file.write(line)
             if kind not in RECOMPUTABLE and record.get("seconds", math.inf) > WORTH_A_FLUSH:
-                os.fsync(file.fileno())
+                os.fsync(file.descriptor)
         self._parse(line)  # what is known is what a later process will read
 
     @contextlib.contextmanager
-    def _appending(self) -> Iterator[Any]:
+    def _appending(self) -> Iterator[_Whole]:
         if self._reading:
             raise JournalError(f"{self.path} was opened for reading only")
         try:
-            with self.path.open("ab", buffering=0) as file:
-                end = file.seek(0, os.SEEK_END)
+            descriptor = os.open(self.path, _APPENDING, 0o600)
+            try:
+                end = os.lseek(descriptor, 0, os.SEEK_END)
                 try:
-                    yield _Whole(file)
+                    yield _Whole(descriptor)
                 except BaseException:
                     with contextlib.suppress(OSError):
-                        file.truncate(end)
+                        os.ftruncate(descriptor, end)
                     raise
+            finally:
+                os.close(descriptor)
         except _Undo:
             pass
         except OSError as error:
@@ -205,13 +210,12 @@ class _Undo(Exception):  # noqa: N818 - not an error
 
 
 class _Whole:
-    """A raw file whose writes are whole or raise."""
+    """An open file whose writes are whole or raise."""
 
-    def __init__(self, file: Any) -> None:
-        self.fileno = file.fileno
-        self._file = file
+    def __init__(self, descriptor: int) -> None:
+        self.descriptor = descriptor
 
     def write(self, data: bytes) -> None:
         rest = memoryview(data)
         while len(rest):
-            rest = rest[self._file.write(rest) :]
+            rest = rest[os.write(self.descriptor, rest) :]

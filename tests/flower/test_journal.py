@@ -253,7 +253,7 @@ def full(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     def write(self: Any, data: bytes) -> None:
         taken = data[: left[0]]
         left[0] -= len(taken)
-        os.write(self.fileno(), taken)
+        os.write(self.descriptor, taken)
         if len(taken) < len(data):
             raise OSError(errno.ENOSPC, "No space left on device")
 
