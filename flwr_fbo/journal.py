@@ -26,6 +26,7 @@ import os
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from threading import RLock
 from typing import Any
 
 #: Records of work that took longer (seconds) than this are worth an fsync each.
@@ -177,18 +178,21 @@ class _Kept:
         self._journals: OrderedDict[Path, Journal] = OrderedDict()
         self._lines: dict[Path, int] = {}
         self._total = 0
+        self._lock = RLock()  # of this object: threads may hold different journals
 
     def take(self, path: Path) -> Journal | None:
         """The journal of a path; it is kept no longer, until it is put back."""
-        self._total -= self._lines.pop(path, 0)
-        return self._journals.pop(path, None)
+        with self._lock:
+            self._total -= self._lines.pop(path, 0)
+            return self._journals.pop(path, None)
 
     def put(self, path: Path, journal: Journal) -> None:
         """Keep a journal; others go if that is too much."""
-        self._journals[path], self._lines[path] = journal, journal.lines
-        self._total += journal.lines
-        while len(self._journals) > MOST_KEPT or self._total > MOST_LINES:
-            self.take(next(iter(self._journals)))
+        with self._lock:
+            self._journals[path], self._lines[path] = journal, journal.lines
+            self._total += journal.lines
+            while len(self._journals) > MOST_KEPT or self._total > MOST_LINES:
+                self.take(next(iter(self._journals)))
 
 
 _kept = _Kept()
