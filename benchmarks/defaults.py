@@ -42,7 +42,9 @@ PARTIES = {"landmine": 29, "landmine-x4": 116, "activity": 30, "digits": 30, "wr
 #: The paper's noise and sampling on landmine (Section 5.2).
 PAPER: dict[str, Any] = {"preset": "paper", "sampling-rate": 0.35, "noise-multiplier": 1.0}
 #: Ours but for what others know.
-OWN: dict[str, Any] = {"acquisition": "improvement", "first-point": "centre", "initial-points": 2}
+OWN: dict[str, Any] = {
+    "acquisition": "improvement", "first-point": "centre", "initial-points": 2, "refit-every": 3,
+}  # fmt: skip
 FEDERATED: dict[str, tuple[str, dict[str, Any]]] = {
     "random search": ("random", {}),
     "local TS": ("local-ts", {}),

@@ -17,10 +17,9 @@ from typing import Any, Self
 
 import numpy as np
 
-from flwr_fbo.clients.base import journal_path
 from flwr_fbo.core.evaluation import Evaluation, Evaluator
 from flwr_fbo.core.space import Array
-from flwr_fbo.journal import Journal
+from flwr_fbo.journal import Journal, journal_path
 
 RESULT_SCHEMA = 1
 

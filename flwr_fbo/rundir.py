@@ -35,6 +35,7 @@ import numpy as np
 
 from flwr_fbo.core.asynchronous import UNDER_WAY
 from flwr_fbo.core.space import Space
+from flwr_fbo.places import agents_of
 from flwr_fbo.strategies.base import Callback, FBOStrategy, Release, RoundReport
 
 PACKAGES = ("flwr-fbo", "flwr", "ray", "numpy", "scipy", "scikit-learn", "dp-accounting")
@@ -54,7 +55,7 @@ class RunDirectory:
     @property
     def agents(self) -> Path:
         """The folder of the agents' journals."""
-        return self.root / "agents"
+        return agents_of(self.root)
 
     @property
     def ledger(self) -> Path:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import os
 import time
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from flwr.app import Context
@@ -15,7 +13,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from flwr_fbo.conclude import conclude
 from flwr_fbo.continuing import continued
-from flwr_fbo.core.settings import kebab
+from flwr_fbo.places import given_within, root_of
 from flwr_fbo.results import params_text
 from flwr_fbo.rundir import RoundTable, RunDirectory
 from flwr_fbo.spec import RunSpec
@@ -27,8 +25,6 @@ logger = logging.getLogger("flwr.fbo")
 
 #: How long the number of connected nodes must not change before all are taken to be there.
 SETTLED = 2.0
-#: Where the run-config of somebody else's app holds settings of this package.
-PREFIX = "fbo."
 
 
 class LogProgress(Callback):
@@ -122,15 +118,9 @@ def server_app_of(
     return app
 
 
-def home() -> Path:
-    """Where runs are kept that nobody gave a directory: ``FLWR_FBO_HOME`` or the user's own."""
-    given = os.environ.get("FLWR_FBO_HOME")
-    return Path(given) if given else Path.home() / ".flwr-fbo"
-
-
 def directory_of(spec: RunSpec, context: Context) -> RunDirectory:
     """The directory of a run under ``flwr run``, the same for server and agents of one machine."""
-    return RunDirectory(home() / "runs" / (spec.run.run_name or str(context.run_id)))
+    return RunDirectory(root_of(spec, context))
 
 
 def _count_nodes(grid: Grid, timeout: float) -> int:
@@ -147,22 +137,6 @@ def _count_nodes(grid: Grid, timeout: float) -> int:
     if count:
         return count
     raise TimeoutError(f"no node connected in {timeout:g} s")
-
-
-def given_within(
-    context: Context,
-    task: Task | type[Task] | str,
-    strategy: FBOStrategy | str,
-    settings: Mapping[str, Any],
-) -> dict[str, Any]:
-    """What the app's code says, and on top of it what its run-config says under ``fbo.``."""
-    configured = {
-        key.removeprefix(PREFIX): value
-        for key, value in context.run_config.items()
-        if key.startswith(PREFIX) and value != ""
-    }
-    coded = {"task": task, "strategy": strategy, **{kebab(k): v for k, v in settings.items()}}
-    return {**coded, **configured}
 
 
 def _serve_run(

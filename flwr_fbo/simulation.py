@@ -9,12 +9,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from flwr_fbo.clients.base import journal_path
 from flwr_fbo.clients.workshop import busy, settle
 from flwr_fbo.conclude import conclude
 from flwr_fbo.continuing import continued, rivals_of, why_over
 from flwr_fbo.core.settings import SettingsError, kebab
 from flwr_fbo.engine import Engine, number_of_agents, run
+from flwr_fbo.journal import journal_path
 from flwr_fbo.progress import summary, watching
 from flwr_fbo.results import Result, read_evaluations
 from flwr_fbo.rundir import RunDirectory

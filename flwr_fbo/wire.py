@@ -1,8 +1,8 @@
 """The only owner of names on the wire: requests and replies as Flower records, and back.
 
-A message to an agent is what Flower's compatibility layer hands to ``NumPyClient.fit``: the
-arrays of record ``fitins.parameters`` and the scalars of ``fitins.config``. A reply is what
-``fit`` returned: ``fitres.parameters``, ``fitres.num_examples`` (always 1) and
+A message to an agent is what Flower's compatibility layer would hand to ``NumPyClient.fit``: the
+arrays of record ``fitins.parameters`` and the scalars of ``fitins.config``. A reply is what it
+would make of what ``fit`` returned: ``fitres.parameters``, ``fitres.num_examples`` (always 1) and
 ``fitres.metrics``. Nothing in a reply depends on an agent's data but its arrays.
 
 ===============  =====================================================================
@@ -31,7 +31,7 @@ from typing import Any
 
 import numpy as np
 from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, Message, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import Scalar
@@ -96,12 +96,45 @@ def _content(
     names = sorted(arrays)
     config["arrays"] = ",".join(names)
     config.update({f"value.{name}": value for name, value in values.items()})
+    parameters = _array_record([_float64(arrays[name]) for name in names])
+    return RecordDict({PARAMETERS: parameters, CONFIG: ConfigRecord(dict(config))})
+
+
+def _array_record(arrays: Sequence[np.ndarray]) -> ArrayRecord:
     # ArrayRecord would keep the last of an empty list under no key: the compatibility layer
     # marks "no arrays" by one empty array instead.
-    record = {str(i): FlowerArray(_float64(arrays[name])) for i, name in enumerate(names)}
+    record = {str(i): FlowerArray(array) for i, array in enumerate(arrays)}
     if not record:
         record = {EMPTY: FlowerArray(dtype="", shape=(), stype="numpy.ndarray", data=b"")}
-    return RecordDict({PARAMETERS: ArrayRecord(record), CONFIG: ConfigRecord(dict(config))})
+    return ArrayRecord(record)
+
+
+def arguments_of(content: RecordDict) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """What ``NumPyClient.fit`` is called with; Flower's own layer takes longer to say the same."""
+    try:
+        arrays, config = content[PARAMETERS], dict(content[CONFIG])
+        if not isinstance(arrays, ArrayRecord):
+            raise WireError(f"`{PARAMETERS}` must be arrays")
+        parameters = [array.numpy() for key, array in arrays.items() if key != EMPTY]
+    except (KeyError, TypeError, ValueError) as error:
+        raise WireError(f"not the arguments of a NumPyClient: {error}") from None
+    scalars = {k: v for k, v in config.items() if isinstance(v, (bool, int, float, str))}
+    if len(scalars) < len(config):
+        raise WireError("the values of a message must be single ones")
+    return parameters, scalars
+
+
+def content_of(result: tuple[list[np.ndarray], int, Mapping[str, Any]]) -> RecordDict:
+    """What ``NumPyClient.fit`` returned, as the content of a reply."""
+    parameters, examples, metrics = result
+    return RecordDict(
+        {
+            REPLY_METRICS: ConfigRecord(dict(metrics)),
+            REPLY_EXAMPLES: MetricRecord({"num_examples": examples}),
+            REPLY_PARAMETERS: _array_record(parameters),
+            REPLY_STATUS: ConfigRecord({"code": 0, "message": "Success"}),
+        }
+    )
 
 
 def decode_instruction(
@@ -181,7 +214,8 @@ def _metrics(content: RecordDict, keys: set[str]) -> dict[str, Any]:
     names = {REPLY_PARAMETERS, REPLY_EXAMPLES, REPLY_METRICS, REPLY_STATUS}
     if set(content) != names:
         raise WireError("the records of a reply must be those of NumPyClient.fit")
-    metrics = dict(content.config_records.get(REPLY_METRICS, {}))
+    record = content[REPLY_METRICS]
+    metrics = dict(record) if isinstance(record, ConfigRecord) else {}
     if metrics.get("schema") != SCHEMA:
         raise WireError(f"a reply of another schema than {SCHEMA}: {_number(metrics)}")
     if set(metrics) != keys:
@@ -202,8 +236,9 @@ def _word(value: Any) -> str:
 
 
 def _arrays(content: RecordDict, expects: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
-    record = content.array_records.get(REPLY_PARAMETERS)
-    sent = [] if record is None else [a for key, a in record.items() if key != EMPTY]
+    record = content[REPLY_PARAMETERS]
+    arrays = record.items() if isinstance(record, ArrayRecord) else ()
+    sent = [a for key, a in arrays if key != EMPTY]
     if len(sent) != len(expects):
         raise WireError(f"a reply must hold {len(expects)} arrays, got {len(sent)}")
     names = sorted(expects)

@@ -2,12 +2,16 @@
 
 A client object lives for one message. What must last is kept in two places: the setup in
 Flower's ``context.state``, and the agent's records in its journal, a file of the agent's own.
-Data sets are prepared once a process and reused by the clients that follow.
+What is costly and the same for all messages is kept by the process: prepared data sets, decoded
+setups, and the lines of journals that it has read (:func:`flwr_fbo.journal.current`). The agent
+itself is not: it is made anew from its records, so that which processes answered before cannot
+make a difference.
 """
 
 from __future__ import annotations
 
 import copy
+import json
 import logging
 from abc import abstractmethod
 from collections import OrderedDict
@@ -16,8 +20,7 @@ from pathlib import Path
 from typing import Any, ClassVar, TypeVar
 
 import numpy as np
-from flwr.app import Array as FlowerArray
-from flwr.app import ArrayRecord, ConfigRecord, Context
+from flwr.app import ConfigRecord, Context
 from flwr.client import NumPyClient
 
 from flwr_fbo import wire
@@ -25,15 +28,15 @@ from flwr_fbo.clients.limits import answer_within, evaluation_limit
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Space
 from flwr_fbo.errand import evaluator_of, identity_of
-from flwr_fbo.journal import Journal, exclusive
+from flwr_fbo.journal import Journal, current, exclusive, journal_path
 from flwr_fbo.tasks.base import Partition, Task
 
 logger = logging.getLogger("flwr.fbo")
 
-#: Where an agent's setup lives in ``context.state``.
-SETUP_CONFIG, SETUP_ARRAYS = "flwr-fbo.setup", "flwr-fbo.setup-arrays"
+#: Where an agent's setup lives in ``context.state``, in one piece: a simulation copies the state
+#: to and fro with every message.
+SETUP_RECORD = "flwr-fbo.setup"
 #: Prepared tasks and decoded setups kept by one process.
 MOST_PREPARED, MOST_SETUPS = 512, 8
 
@@ -61,6 +64,7 @@ class FBOClient(NumPyClient):
         self._state = context.state
         self._workplace = workplace
         self._partition = partition_of(context, workplace.seed)
+        self._journal = journal_path(workplace.journals, self._partition.index)
 
     @abstractmethod
     def make_agent(
@@ -93,37 +97,18 @@ class FBOClient(NumPyClient):
             raise ValueError(f"this client is a {self.kind!r} agent, not a {setup.kind!r} one")
         if setup.space != self._workplace.task.space:
             raise ValueError("the server's search space is not that of this agent's task")
-        self._state.config_records[SETUP_CONFIG] = ConfigRecord(
-            {
-                "digest": setup.digest,
-                "kind": setup.kind,
-                "space": setup.space.to_json(),
-                **{f"value.{k}": v for k, v in setup.values.items()},
-            }
+        self._state[SETUP_RECORD] = ConfigRecord(
+            {"digest": setup.digest, "setup": json.dumps(setup.to_dict())}
         )
-        arrays = {name: FlowerArray(np.asarray(a)) for name, a in setup.arrays.items()}
-        self._state.array_records[SETUP_ARRAYS] = ArrayRecord(arrays)
 
     def _setup(self) -> Setup | None:
-        config = self._state.config_records.get(SETUP_CONFIG)
-        if config is None:
+        record = self._state.get(SETUP_RECORD)
+        if not isinstance(record, ConfigRecord):
             return None
-        digest = str(config["digest"])
+        digest = str(record["digest"])
         if digest not in _setups:
-            _keep(_setups, digest, self._stored_setup(config), MOST_SETUPS)
+            _keep(_setups, digest, Setup.from_dict(json.loads(str(record["setup"]))), MOST_SETUPS)
         return _setups[digest]
-
-    def _stored_setup(self, config: ConfigRecord) -> Setup:
-        arrays = self._state.array_records[SETUP_ARRAYS]
-        values = {
-            key.removeprefix("value."): value
-            for key, value in config.items()
-            if key.startswith("value.") and isinstance(value, (bool, int, float, str))
-        }
-        space = Space.from_json(str(config["space"]))
-        return Setup(
-            str(config["kind"]), space, values, {name: a.numpy() for name, a in arrays.items()}
-        )
 
     def _answer(self, setup: Setup, request: Request) -> Reply:
         """The agent's answer, while nobody else may touch its journal."""
@@ -132,7 +117,7 @@ class FBOClient(NumPyClient):
         if patience is not None:
             return self._answer_meanwhile(setup, request, patience, limit)
         with exclusive(self._journal):
-            journal = Journal(self._journal)
+            journal = current(self._journal)
             journal.reserve()  # what could not be recorded must not be paid for
             return self._agent(setup, journal).answer(request)
 
@@ -151,18 +136,9 @@ class FBOClient(NumPyClient):
         return self.make_agent(setup, evaluator, journal, (*identity_of(self._partition), 1))
 
     @property
-    def _journal(self) -> Path:
-        return journal_path(self._workplace.journals, self._partition.index)
-
-    @property
     def privacy_ledger(self) -> Path:
         """The file of the agent's own budget, beside its journal."""
         return self._journal.with_suffix(".privacy.jsonl")
-
-
-def journal_path(folder: Path, agent: int) -> Path:
-    """The file that holds an agent's records."""
-    return folder / f"agent-{agent:04d}.jsonl"
 
 
 def partition_of(context: Context, seed: int) -> Partition:
@@ -189,7 +165,7 @@ _setups: OrderedDict[str, Setup] = OrderedDict()
 
 def _prepared(task: Task, partition: Partition, journals: Path) -> Task:
     """The task with this agent's data, prepared at most once a process."""
-    what = (type(task).__qualname__, task.name, repr(task.settings))
+    what = (type(task).__qualname__, task.name, task.settings)
     key = (*what, str(journals), partition.index, partition.count, partition.seed)
     if key not in _tasks:
         mine = copy.copy(task)

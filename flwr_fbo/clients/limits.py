@@ -25,11 +25,13 @@ import contextlib
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from flwr_fbo.core.fed_pne import PrivacyLimits
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.privacy.local import LocalBudget
+
+if TYPE_CHECKING:  # each is loaded by the clients that it is for
+    from flwr_fbo.core.fed_pne import PrivacyLimits
+    from flwr_fbo.privacy.local import LocalBudget
 
 DEFAULT_DELTA = 1e-5
 
@@ -67,6 +69,8 @@ def evaluation_limit(config: Mapping[str, Any], patience: float | None) -> float
 
 def pull_limits(config: Mapping[str, Any]) -> PrivacyLimits | None:
     """The owner's limits for Fed-PNE."""
+    from flwr_fbo.core.fed_pne import PrivacyLimits
+
     user, reward = number(config, "epsilon-limit"), number(config, "epsilon-limit-reward")
     if user is None and reward is None:
         return None
@@ -78,6 +82,8 @@ def reward_budget(
     config: Mapping[str, Any], owner: str, delta: float, stack: contextlib.ExitStack
 ) -> LocalBudget | None:
     """The owner's books for LDP-BO, open until the stack is closed."""
+    from flwr_fbo.privacy.local import LocalBudget
+
     file, limit = config.get("budget-file"), number(config, "epsilon-limit")
     if file is None:
         return None

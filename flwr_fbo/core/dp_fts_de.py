@@ -78,6 +78,9 @@ class DPFTSDESettings(ThompsonSettings):
     acquisition: Literal["thompson", "improvement"] = setting(
         "improvement", "how its own model chooses: by a sampled function, or expected improvement"
     )
+    refit_every: int = setting(
+        3, "least observations between fits of the model's parameters; 0 is never", at_least(0)
+    )
     advice_use: Literal["query", "prior"] = setting(
         "prior", "follow the others with probability 1 - p_t, or take them as a prior mean"
     )

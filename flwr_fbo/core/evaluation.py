@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -117,7 +117,7 @@ class Evaluator:
             seconds=time.perf_counter() - start,
             regret=regret,
         )
-        self._records.append(self.KIND, asdict(evaluation))
+        self._records.append(self.KIND, vars(evaluation))
         self.history.append(evaluation)
         self._known[round, play] = evaluation
         return evaluation

@@ -64,7 +64,7 @@ class FedPNEAgent:
         entropy: Entropy | None = None,
         limits: PrivacyLimits | None = None,
     ) -> None:
-        self.settings = FedPNESettings.from_mapping(setup.values)
+        self.settings = setup.read(FedPNESettings)
         self.space, self.evaluator, self.seed = setup.space, evaluator, seed
         self.noise = mean_noise(self.settings)
         self._limits = [limits] if limits is not None else []

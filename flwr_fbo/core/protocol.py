@@ -22,12 +22,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from flwr_fbo.core.settings import Scalar
+from flwr_fbo.core.settings import Scalar, Settings
 from flwr_fbo.core.space import Array, Space
+
+S = TypeVar("S", bound=Settings)
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,33 @@ class Setup:
             hashed.update(f"{name} {self.arrays[name].shape}".encode())
             hashed.update(np.ascontiguousarray(self.arrays[name], dtype="<f8").tobytes())
         return hashed.hexdigest()[:16]
+
+    def read(self, settings: type[S]) -> S:
+        """The values as settings; read once, as an agent is made anew for every message."""
+        if settings not in self._read:
+            self._read[settings] = settings.from_mapping(self.values)
+        found: S = self._read[settings]
+        return found
+
+    @cached_property
+    def _read(self) -> dict[type[Settings], Any]:
+        return {}
+
+    def to_dict(self) -> dict[str, Any]:
+        """A JSON-ready description, from which :meth:`from_dict` makes an equal setup."""
+        arrays = {name: [list(a.shape), a.ravel().tolist()] for name, a in self.arrays.items()}
+        space = self.space.to_dict()
+        return {"kind": self.kind, "space": space, "values": dict(self.values), "arrays": arrays}
+
+    @classmethod
+    def from_dict(cls, description: Mapping[str, Any]) -> Setup:
+        """The setup of a description made by :meth:`to_dict`."""
+        arrays = {
+            name: np.array(numbers, dtype=np.float64).reshape(shape)
+            for name, (shape, numbers) in description["arrays"].items()
+        }
+        space = Space.from_dict(description["space"])
+        return cls(description["kind"], space, description["values"], arrays)
 
 
 @dataclass(frozen=True)

@@ -196,8 +196,10 @@ class Space:
             if not len(inside):
                 raise SpaceError(f"no point of the finite space lies in the box [{low}, {high}]")
             return np.asarray(inside[rng.integers(len(inside), size=n)])
+        uniform = rng.uniform(low, high, (n, self.dimension))
+        if all(isinstance(p, Float) for p in self.parameters.values()):
+            return uniform
         lows, highs = (np.broadcast_to(v, self.dimension) for v in (low, high))
-        uniform = rng.uniform(lows, highs, (n, self.dimension))
         for i, (name, p) in enumerate(self.parameters.items()):
             if isinstance(p, Float):
                 continue

@@ -61,7 +61,7 @@ class ThompsonAgent:
         self._evaluator = evaluator
         self._regions = Regions(tuple(int(k) for k in setup.arrays["splits"]))
         self._features = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
-        settings = ThompsonSettings.from_mapping(setup.values)
+        settings = setup.read(ThompsonSettings)
 
         def on_fit(observations: int, found: Hyperparameters) -> None:
             records.append("fit", {"observations": observations, **asdict(found)})

@@ -1,8 +1,8 @@
 """Sending a round's messages and collecting what comes back, within a time of our own.
 
 Flower's ``send_and_receive`` looks for replies every three seconds in a deployment and cannot
-be told that enough have come. This one looks more and more rarely, starting at once, and stops
-at a deadline, or when as many have answered as suffice.
+be told that enough have come. This one looks at once, then more and more rarely while nothing
+comes, and stops at a deadline, or when as many have answered as suffice.
 
 Two things that a node may do must not cost the others anything:
 
@@ -23,7 +23,6 @@ from __future__ import annotations
 
 import logging
 import math
-import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -34,6 +33,8 @@ from flwr.serverapp import Grid
 logger = logging.getLogger("flwr.fbo")
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
+#: Between two passes over what is waited for, so many times as long as a pass computes is slept.
+REST = 50.0
 #: Seconds that one reply may take to arrive before it is waited for in the background.
 STUCK = 5.0
 
@@ -59,9 +60,9 @@ def exchange(
     if not sent:
         return {}
     enough = math.ceil(share * len(sent) - 1e-9)
-    collector = _Collector(grid, sent)
+    collector = _Collector(grid, sent, max(1, enough))
     try:
-        return collector.collect(max(1, enough), time.monotonic() + timeout, on_reply)
+        return collector.collect(time.monotonic() + timeout, on_reply)
     finally:
         collector.stop()
 
@@ -69,33 +70,33 @@ def exchange(
 class _Collector:
     """Pulls the replies to some messages, in one thread after the other."""
 
-    def __init__(self, grid: Grid, sent: dict[str, int]) -> None:
-        self._grid, self._sent = grid, sent
-        self._arrived: queue.Queue[Message] = queue.Queue()
+    def __init__(self, grid: Grid, sent: dict[str, int], enough: int) -> None:
+        self._grid, self._sent, self._enough = grid, sent, enough
+        self._arrived: list[Message] = []
+        self._count = 0  # of all that ever arrived
+        self._news = threading.Event()  # a pass is over, or enough have answered
         self._lock = threading.Lock()
         self._open = dict.fromkeys(sent)  # ids without a reply, in the order to ask for them
         self._over = False
         self._worker: _Worker | None = None
 
-    def collect(
-        self, enough: int, deadline: float, on_reply: Callable[[int], None]
-    ) -> dict[int, Message]:
+    def collect(self, deadline: float, on_reply: Callable[[int], None]) -> dict[int, Message]:
         """Replies by number, until there are enough or it is too late."""
         replies: dict[int, Message] = {}
-        while len(replies) < enough:
+        while True:
+            self._news.clear()
+            with self._lock:
+                arrived, self._arrived = self._arrived, []
+            for reply in arrived:
+                number = self._sent.get(reply.metadata.reply_to_message_id)
+                if number is not None:
+                    replies.setdefault(number, reply)
+                    on_reply(len(replies))
             now = time.monotonic()
-            if now >= deadline and self._arrived.empty():
-                break
+            if len(replies) >= self._enough or now >= deadline:
+                return replies
             self._keep_pulling(now)
-            try:
-                reply = self._arrived.get(timeout=max(0.0, min(deadline - now, STUCK / 5)))
-            except queue.Empty:
-                continue
-            number = self._sent.get(reply.metadata.reply_to_message_id)
-            if number is not None:
-                replies.setdefault(number, reply)
-                on_reply(len(replies))
-        return replies
+            self._news.wait(min(deadline - now, STUCK / 5))
 
     def stop(self) -> None:
         """Let threads that are stuck end when they can, and be forgotten."""
@@ -116,18 +117,20 @@ class _Collector:
 
     def _pull(self, worker: _Worker) -> None:
         pause = FIRST_PAUSE
-        while True:
-            started = time.monotonic()
-            for message_id in self._waiting():
+        while waiting := self._waiting():
+            started, computed = time.monotonic(), time.thread_time()
+            for message_id in waiting:
                 if not self._pull_one(message_id, worker):
                     return
-            if not self._waiting():
-                return
-            # Half of the time at most is spent on asking, however many are waited for.
-            asked = time.monotonic() - started
-            time.sleep(min(max(pause, asked), LONGEST_PAUSE))
+            self._news.set()
+            # A simulation's agents share this process's lock, and a SuperLink has others to
+            # serve: little of the time is spent on asking, however many are waited for. Where
+            # replies are coming in, the rest are expected soon.
+            rest = max(time.monotonic() - started, REST * (time.thread_time() - computed))
+            coming = len(self._waiting()) < len(waiting)
+            pause = FIRST_PAUSE if coming else min(1.5 * pause, LONGEST_PAUSE)
+            time.sleep(min(max(pause, rest), LONGEST_PAUSE))
             worker.since = time.monotonic()
-            pause = min(1.5 * pause, LONGEST_PAUSE)
 
     def _waiting(self) -> list[str]:
         with self._lock:
@@ -147,11 +150,13 @@ class _Collector:
             found = list(self._grid.pull_messages([message_id]))
         except Exception as error:  # a reply that cannot be read, or a SuperLink that is away
             logger.warning("a reply could not be pulled: %s", type(error).__name__)
-        for reply in found:
-            self._arrived.put(reply)
         with self._lock:
             if not found:
                 self._open[message_id] = None
+            self._arrived += found
+            self._count += len(found)
+            if found and self._count >= self._enough:
+                self._news.set()
             return not (worker.abandoned or self._over)
 
 

@@ -27,6 +27,7 @@ PAPER_AGENT: dict[str, Any] = {
     "vector-bound": None,
     "share-scale": False,
     "kernel": "se",
+    "refit-every": 5,
     "standardise": False,
     "features": 100,
     "feature-kernel": "se",

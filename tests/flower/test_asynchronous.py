@@ -19,7 +19,6 @@ import pytest
 
 from flwr_fbo import Callback, simulate
 from flwr_fbo.clientapp import client_app_of
-from flwr_fbo.clients.base import journal_path
 from flwr_fbo.clients.workshop import (
     Job,
     JobError,
@@ -33,7 +32,7 @@ from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.errand import errand, job_path, worker_path
 from flwr_fbo.grid import InProcessGrid
-from flwr_fbo.journal import Journal, JournalBusyError
+from flwr_fbo.journal import Journal, JournalBusyError, journal_path
 from flwr_fbo.results import read_evaluations
 from flwr_fbo.rundir import Checkpoint, RunDirectory
 from flwr_fbo.spec import RunSpec

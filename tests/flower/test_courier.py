@@ -148,6 +148,25 @@ def test_a_reply_that_flower_cannot_take_apart_costs_no_other(
     assert "object content" not in caplog.text
 
 
+class Costly(Scripted):
+    """Looking for a reply computes for two milliseconds, as it may where agents are many."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        until = time.thread_time() + 0.002
+        while time.thread_time() < until:
+            pass
+        return super().pull_messages(message_ids)
+
+
+def test_asking_leaves_its_time_to_the_agents() -> None:
+    """A pass over 20 messages computes for 40 ms, and 35 of them would fit the wait."""
+    grid = Costly(dict.fromkeys(range(3, 23), 1.5))
+    replies, seconds = send(grid, range(3, 23), 30.0)
+    assert len(replies) == 20
+    assert len(grid.pulled) <= 5 * 20  # one at the start, one a second, and the last
+    assert seconds < 10
+
+
 class Slow(InProcessGrid):
     """One node whose replies to rounds are never there in time."""
 

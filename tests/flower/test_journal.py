@@ -15,8 +15,16 @@ from flwr.app.user_config import UserConfig
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flwr_fbo.clients.base import journal_path, partition_of
-from flwr_fbo.journal import Journal, JournalBusyError, JournalError, exclusive
+from flwr_fbo import journal as journals
+from flwr_fbo.clients.base import partition_of
+from flwr_fbo.journal import (
+    Journal,
+    JournalBusyError,
+    JournalError,
+    current,
+    exclusive,
+    journal_path,
+)
 from flwr_fbo.strategies.fts import LocalTS
 
 from .test_strategies import SMALL, Make
@@ -75,6 +83,109 @@ def test_reading_leaves_a_line_that_is_being_written_alone(tmp_path: Path) -> No
     assert not (tmp_path / "none.jsonl").exists()
     with pytest.raises(JournalError, match="for reading only"):
         Journal(path, reading=True).append("evaluation", {})
+
+
+def scores(journal: Journal) -> list[Any]:
+    return [r["score"] for r in journal.read("evaluation")]
+
+
+def write(path: Path, *numbers: float, end: str = "") -> None:
+    """A journal with these scores, as another process would leave it."""
+    lines = [f'{{"kind":"evaluation","score":{n:g}}}\n' for n in numbers]
+    path.write_text("".join(lines) + end)
+
+
+def test_a_kept_journal_parses_no_line_twice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, parsed = tmp_path / "a.jsonl", []
+    loads = journals.json.loads
+    monkeypatch.setattr(journals.json, "loads", lambda text: parsed.append(text) or loads(text))
+    write(path, 1, 2, 3)
+    assert scores(current(path)) == [1, 2, 3]
+    assert len(parsed) == 3
+    current(path).append("evaluation", {"score": 4.0})
+    assert scores(current(path)) == [1, 2, 3, 4]
+    assert len(parsed) == 4
+
+
+OTHER = "import sys; from flwr_fbo.journal import *; "
+
+
+def test_what_another_process_appends_is_read(tmp_path: Path) -> None:
+    """An agent's messages go to worker A, then B, then A again."""
+    path = tmp_path / "a.jsonl"
+    current(path).append("evaluation", {"score": 1.0})
+    code = "current(Path(sys.argv[1])).append('evaluation', {'score': 2.0})"
+    subprocess.run([sys.executable, "-c", OTHER + code, str(path)], check=True)
+    here = current(path)
+    assert scores(here) == [1, 2]
+    here.append("evaluation", {"score": 3.0})
+    assert scores(current(path)) == scores(Journal(path)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "now",
+    [(), (1,), (1, 2), (1, 2, 4), (9, 2, 3), (1, 9, 3), (9,), (9, 8, 7, 6), (1, 2, 3, 4)],
+    ids=str,
+)
+@pytest.mark.parametrize("how", ["written over", "replaced", "deleted first"])
+@pytest.mark.parametrize("end", ["", '{"kind":"eval'])
+def test_a_kept_journal_is_what_its_file_is(
+    tmp_path: Path, now: tuple[float, ...], how: str, end: str
+) -> None:
+    """Cut, rolled back, changed in the middle at the same length and time, another run's."""
+    path, other = tmp_path / "a.jsonl", tmp_path / "other"
+    write(path, 1, 2, 3)
+    stamp = path.stat()
+    assert scores(current(path)) == [1, 2, 3]
+    write(other, *now, end=end)
+    if how == "written over":
+        path.write_bytes(other.read_bytes())
+    elif how == "replaced":
+        other.replace(path)
+    else:
+        path.unlink()
+        other.rename(path)
+    os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
+    assert scores(current(path)) == list(now)
+    current(path).append("evaluation", {"score": 5.0})
+    assert scores(Journal(path)) == [*now, 5]
+
+
+def test_a_journal_that_is_gone_starts_anew(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    current(path).append("evaluation", {"score": 1.0})
+    path.unlink()
+    assert scores(current(path)) == []
+
+
+def test_a_damaged_journal_is_not_kept(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    write(path, 1, 2)
+    assert scores(current(path)) == [1, 2]
+    path.write_bytes(path.read_bytes() + b"3\nnot json\n")
+    for _ in range(2):
+        with pytest.raises(JournalError, match="line 3 is not a record"):
+            current(path)
+    write(path, 1, 2, 3)
+    assert scores(current(path)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize(("most", "value", "kept"), [("MOST_KEPT", 2, 2), ("MOST_LINES", 5, 1)])
+def test_a_process_keeps_no_more_than_so_much(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str, value: int, kept: int
+) -> None:
+    monkeypatch.setattr(journals, "_kept", journals._Kept())
+    monkeypatch.setattr(journals, most, value)
+    paths = [tmp_path / f"{n}.jsonl" for n in range(4)]
+    for path in paths:
+        write(path, 1, 2, 3)
+        current(path)
+    assert list(journals._kept._journals) == paths[-kept:]
+    assert journals._kept._total == 3 * kept
+    write(paths[0], *range(6))
+    assert scores(current(paths[0])) == list(range(6))
 
 
 HOLDER = """
@@ -142,7 +253,7 @@ def full(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     def write(self: Any, data: bytes) -> None:
         taken = data[: left[0]]
         left[0] -= len(taken)
-        os.write(self.fileno(), taken)
+        os.write(self.descriptor, taken)
         if len(taken) < len(data):
             raise OSError(errno.ENOSPC, "No space left on device")
 

@@ -46,6 +46,57 @@ def reply_record(parameters: list[np.ndarray], metrics: dict[str, Any] | None = 
     return fitres_to_recorddict(result, keep_input=True)
 
 
+def same(ours: RecordDict, flowers: RecordDict) -> bool:
+    """The same names, scalars and bytes."""
+
+    def plain(content: RecordDict) -> dict[str, Any]:
+        return {
+            name: {key: getattr(value, "data", value) for key, value in record.items()}
+            for name, record in content.items()
+        }
+
+    return plain(ours) == plain(flowers)
+
+
+@pytest.mark.parametrize(
+    "parameters", [[], [np.arange(3.0)], [np.eye(2), np.array(1.5)], [np.zeros((0, 2))]]
+)
+def test_what_flowers_own_layer_would_make_of_a_reply(parameters: list[np.ndarray]) -> None:
+    metrics = {"schema": wire.SCHEMA, "round": 3, "declined": "", "agent": "4"}
+    result = FitRes(Status(Code.OK, "Success"), ndarrays_to_parameters(parameters), 1, metrics)
+    flowers = fitres_to_recorddict(result, keep_input=True)
+    assert same(wire.content_of((parameters, 1, metrics)), flowers)
+
+
+@pytest.mark.parametrize("arrays", [{}, {"a": np.arange(3.0)}, {"b": np.eye(2), "a": np.ones(1)}])
+def test_what_flowers_own_layer_would_call_fit_with(arrays: dict[str, np.ndarray]) -> None:
+    content = wire.encode_request(Request("step", 7, {"p": 0.5, "w": "x"}, arrays), "digest")
+    ins = recorddict_to_fitins(content, keep_input=True)
+    parameters, config = wire.arguments_of(content)
+    assert config == ins.config
+    flowers = parameters_to_ndarrays(ins.parameters)
+    assert len(parameters) == len(flowers) == len(arrays)
+    assert all(map(np.array_equal, parameters, flowers))
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {wire.PARAMETERS: ArrayRecord()},
+        {wire.PARAMETERS: ConfigRecord(), wire.CONFIG: ConfigRecord()},
+        {wire.PARAMETERS: ArrayRecord(), wire.CONFIG: ConfigRecord({"round": [1, 2]})},
+        {wire.PARAMETERS: ArrayRecord({"0": FlowerArray("", (), "numpy.ndarray", b"no")}),
+         wire.CONFIG: ConfigRecord()},
+        {wire.PARAMETERS: ArrayRecord({"0": FlowerArray("", (), "torch", b"no")}),
+         wire.CONFIG: ConfigRecord()},
+    ],
+)  # fmt: skip
+def test_what_is_no_call_of_fit_is_refused(content: dict[str, Any]) -> None:
+    with pytest.raises(wire.WireError):
+        wire.arguments_of(RecordDict(content))
+
+
 @given(
     st.dictionaries(
         st.sampled_from(["own-probability", "count", "home", "flag", "word"]),
