@@ -29,9 +29,20 @@ class Finding:
     says: str
     holds: bool
     evidence: str
+    #: Where it does not hold: in what way.
+    why: str = ""
 
 
 Check: TypeAlias = Callable[[Numbers, Results], Finding]
+
+
+#: An interval that includes zero: the seeds are too few for what difference there may be.
+UNDECIDED = "undecided"
+
+
+def finding(says: str, holds: bool, evidence: str, why_not: str) -> Finding:
+    """A finding that says why only where it does not hold."""
+    return Finding(says, holds, evidence, "" if holds else why_not)
 
 
 def verdict_of(findings: Sequence[Finding]) -> Verdict:
@@ -63,7 +74,8 @@ def below(a: str, b: str) -> Check:
 
     def check(numbers: Numbers, results: Results) -> Finding:
         found = interval(numbers[a] - numbers[b])
-        return Finding(f"{a} below {b}", found[2] < 0, _told(*found))
+        opposite = "the other way round" if found[1] > 0 else UNDECIDED
+        return finding(f"{a} below {b}", found[2] < 0, _told(*found), opposite)
 
     return check
 
@@ -82,7 +94,8 @@ def comparable(a: str, b: str, margin: float = 0.1) -> Check:
         includes = np.isfinite(found[1]) and found[1] <= 0 <= found[2]
         not_far = abs(found[0]) <= max(0.25, margin) * abs(float(numbers[b].mean()))
         holds = near or (includes and not_far)
-        return Finding(f"{a} comparable with {b}", bool(holds), _told(*found))
+        far = UNDECIDED if includes or not np.isfinite(found[1]) else "they differ"
+        return finding(f"{a} comparable with {b}", bool(holds), _told(*found), far)
 
     return check
 
@@ -94,7 +107,7 @@ def prints(label: str, key: str, expected: float, tolerance: float = 0.006) -> C
         found = [r[key] for r in results[label]]
         holds = all(v is not None and abs(v - expected) <= tolerance for v in found)
         shown = "none" if found[0] is None else f"{found[0]:.4g}"
-        return Finding(f"{key} of {label} is {expected:g}", holds, f"{shown}")
+        return finding(f"{key} of {label} is {expected:g}", holds, f"{shown}", "another number")
 
     return check
 
@@ -105,7 +118,8 @@ def least(a: str, others: Sequence[str]) -> Check:
     def check(numbers: Numbers, results: Results) -> Finding:
         means = {label: float(numbers[label].mean()) for label in (a, *others)}
         shown = ", ".join(f"{label} {mean:.4g}" for label, mean in means.items())
-        return Finding(f"{a} is the best", min(means, key=lambda k: means[k]) == a, shown)
+        best = min(means, key=lambda k: means[k])
+        return finding(f"{a} is the best", best == a, shown, "another is best")
 
     return check
 
@@ -117,7 +131,7 @@ def ordered(*labels: str) -> Check:
         means = [float(numbers[label].mean()) for label in labels]
         shown = ", ".join(f"{x} {m:.4g}" for x, m in zip(labels, means, strict=True))
         rises = all(a <= b for a, b in pairwise(means))
-        return Finding(" <= ".join(labels), rises, shown)
+        return finding(" <= ".join(labels), rises, shown, "another order")
 
     return check
 
@@ -129,6 +143,6 @@ def value(
 
     def check(numbers: Numbers, results: Results) -> Finding:
         found = compute(numbers, results)
-        return Finding(says, bool(holds(found)), f"{found:.4g}")
+        return finding(says, bool(holds(found)), f"{found:.4g}", "not so")
 
     return check

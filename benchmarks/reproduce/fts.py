@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .checks import Check, below, comparable, value
+from .checks import UNDECIDED, Check, below, comparable, finding, value
 from .figures import Figure, Run, Size, SizeName
 
 GRID = {
@@ -222,10 +222,8 @@ def _not_worse(a: str, b: str) -> Check:
     worse = below(b, a)
 
     def check(numbers: Any, results: Any) -> Any:
-        from .checks import Finding
-
         found = worse(numbers, results)
-        return Finding(f"{a} not above {b}", not found.holds, found.evidence)
+        return finding(f"{a} not above {b}", not found.holds, found.evidence, "it is above")
 
     return check
 
@@ -235,11 +233,10 @@ def _ahead_somewhere(ones: list[str], others: list[str]) -> Check:
     pairs = [below(a, b) for a, b in zip(ones, others, strict=True)]
 
     def check(numbers: Any, results: Any) -> Any:
-        from .checks import Finding
-
         ahead = [p(numbers, results) for p in pairs]
         names = [f.says for f in ahead if f.holds]
-        return Finding("FTS ahead for some", bool(names), "; ".join(names) or "for none")
+        shown = "; ".join(names) or "for none"
+        return finding("FTS ahead for some", bool(names), shown, UNDECIDED)
 
     return check
 

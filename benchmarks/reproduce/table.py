@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,10 +25,11 @@ sets are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
 **What a verdict means.** A claim is split into checks, printed by the command. *Holds*: all do.
 *Holds in part*: some do. *Not reproduced*: none does. "Ahead" means that the mean difference,
 paired over seeds, has a 95 % interval (Student's t) clear of zero; "comparable" that the means
-differ by less than a tenth, or by less than a quarter with an interval that includes zero. With
-few seeds little is clear of zero: a claim that is *not reproduced* is not refuted. Settings are
-the papers'; epsilon is the paper's moments accountant's; seeds begin at 100. Lower is better in
-all columns.
+differ by less than a tenth, or by less than a quarter with an interval that includes zero. Behind
+a verdict is why checks failed: *undecided* ones have an interval that includes zero, as happens
+with few seeds, and refute nothing; *the other way round* ones are clear of it on the other side.
+Settings are the papers'; epsilon is the paper's moments accountant's; seeds begin at 100. Lower is
+better in all columns.
 
 Measured: mean +- standard deviation over the seeds. Sizes: *full* is the paper's or more;
 *medium* has fewer seeds, and what else is smaller is said.
@@ -84,7 +86,8 @@ def page(figures: Sequence[Figure], store: Store) -> str:
         lines.append(f"**{figure.name}** ({figure.unit}, {figure.measure} of the curve)"
                      + (f": {figure.note}" if figure.note else "") + "\n")  # fmt: skip
         lines += [
-            f"- {'yes' if f.holds else 'no'}: {f.says} ({f.evidence})" for f in latest.findings
+            f"- {'yes' if f.holds else f'no, {f.why}'}: {f.says} ({f.evidence})"
+            for f in latest.findings
         ]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
@@ -105,5 +108,13 @@ def _row(figure: Figure, latest: Latest | None) -> str:
     smaller = figure.sizes[latest.size].smaller
     extra = "".join(f", {k} {v}" for k, v in smaller.items())
     size = f"{latest.size}, {latest.seeds} seed{'s' * (latest.seeds > 1)}{extra}"
-    cells = [figure.figure, figure.claim, "; ".join(shown), size, latest.verdict, command]
+    verdict = latest.verdict + _reasons(latest.findings)
+    cells = [figure.figure, figure.claim, "; ".join(shown), size, verdict, command]
     return f"| {' | '.join(cells)} |"
+
+
+def _reasons(findings: Sequence[Finding]) -> str:
+    """Why checks do not hold: how many in which way."""
+    reasons = Counter(f.why for f in findings if not f.holds)
+    told = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
+    return f": of {len(findings)} checks {told}" if told else ""
