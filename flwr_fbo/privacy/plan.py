@@ -94,25 +94,31 @@ class Plan:
 
     @cached_property
     def alternatives(self) -> list[dict[str, Any]]:
-        """The same plan with q, N or T halved or doubled, in the default view."""
-        half = tuple(self.schedule[: max(1, self.rounds // 2)])
+        """The same plan with q, N, and T or the releases halved or doubled, in the default view."""
         changes: list[dict[str, Any]] = [
             {"sampling_rate": self.sampling_rate / 2},
             {"sampling_rate": min(1.0, self.sampling_rate * 2)},
             {"agents": max(2, self.agents // 2)},
             {"agents": self.agents * 2},
-            {"rounds": len(half), "schedule": half},
-            {"rounds": 2 * self.rounds, "schedule": self.schedule * 2},
+            *(self._with_releases(k) for k in (max(1, self.releases // 2), 2 * self.releases)),
         ]
         rows = []
         for change in changes:
             name, value = next(iter(change.items()))
-            other = self._changed(change)
+            fields = {k: v for k, v in change.items() if k != "releases"}
+            other = self._changed(fields)
             if value != getattr(self, name) and other.releases:
                 cost = other.epsilon["pld"]
                 row = {name: value, "noise_multiplier": other.noise_multiplier, "epsilon": cost}
                 rows.append({**row, "noise_to_signal": other.noise_to_signal})
         return rows
+
+    def _with_releases(self, count: int) -> dict[str, Any]:
+        """So many releases; where every round has one, that is so many rounds."""
+        change = {"schedule": (True,) * count}
+        if all(self.schedule):
+            return {"rounds": count, **change}
+        return {"releases": count, **change}
 
     def _changed(self, change: dict[str, Any]) -> Plan:
         other = replace(self, **change)
@@ -174,7 +180,7 @@ class Plan:
         return lines
 
     def _what_if(self) -> list[str]:
-        named = {"sampling_rate": "q", "agents": "N", "rounds": "T"}
+        named = {"sampling_rate": "q", "agents": "N", "rounds": "T", "releases": "releases"}
         lines = ["instead                      z   epsilon   noise/signal"]
         for row in self.alternatives:
             key = next(iter(row))

@@ -64,6 +64,16 @@ def test_alternatives_of_a_budget_change_the_noise():
     assert rows["agents", 100]["noise_to_signal"] < made.noise_to_signal
 
 
+def test_with_chosen_releases_the_alternatives_are_of_their_number():
+    made = plan(29, 18, epsilon=8.0, schedule=[t in (0, 1, 3, 7, 15) for t in range(18)])
+    rows = {next(iter(row.items())): row["noise_multiplier"] for row in made.alternatives}
+    assert not any(name == "rounds" for name, _ in rows)
+    assert rows["releases", 2] < made.noise_multiplier < rows["releases", 10]
+    # two releases cost what two rounds with one each do
+    assert rows["releases", 2] == plan(29, 2, epsilon=8.0).noise_multiplier
+    assert "releases = 10" in made.to_text()
+
+
 def test_a_given_delta_is_used_and_kept():
     made = plan(50, 4, epsilon=3.0, delta=1e-6)
     assert made.delta == 1e-6
