@@ -27,8 +27,9 @@ from scipy import stats
 
 from benchmarks.federations import SHOWN, Problem, alone, curve, federation, newcomer
 from flwr_fbo.core.comparators.rgpe import RGPEAgent, RGPESettings
-from flwr_fbo.core.comparators.surrogates import GPSurrogates, History
+from flwr_fbo.core.comparators.surrogates import GPSurrogates, History, numbers_sent
 from flwr_fbo.core.comparators.taf import TAFAgent, TAFSettings
+from flwr_fbo.core.dp_fts_de import DPFTSDESettings
 from flwr_fbo.core.space import Array
 from flwr_fbo.core.thompson import ThompsonSettings
 
@@ -308,9 +309,34 @@ def written(page: str) -> str:
     return before + "<!-- measured -->\n" + "\n".join(report()) + "\n<!-- end -->" + after
 
 
+def sent() -> list[str]:
+    """A Markdown table of what a party of landmine sends in a run of 20 evaluations, and gets."""
+    parties, evaluations, dimension = PARTIES["landmine"], 20, 2
+    rows = []
+    for label, (strategy, given) in FEDERATED.items():
+        if strategy != "dp-fts-de" or "preset" in given:
+            continue
+        settings = DPFTSDESettings.from_mapping({**given, "reward-low": 0.0, "reward-high": 1.0})
+        rounds = evaluations - settings.initial_points
+        releases = len(settings.release_plan(parties, rounds).rounds)
+        vector = settings.vector_length
+        seen = "a noisy mean" if settings.epsilon else "the mean"
+        rows.append((label, releases * vector, rounds * vector, seen))
+    raw = numbers_sent("rgpe", "history", observations=evaluations, dimension=dimension)
+    rows.append(("RGPE or TAF, raw scores", raw, raw * (parties - 1), "every point and score"))
+    weights = numbers_sent("rgpe", features=100)
+    told = evaluations * weights
+    rows.append(
+        ("RGPE, as FTS adapts it", told, told * (parties - 1), "its posterior, every round")
+    )
+    lines = ["| landmine, 20 evaluations | numbers sent | numbers received | what other parties see |",
+             "| --- | ---: | ---: | --- |"]  # fmt: skip
+    return lines + [f"| {label} | {up:,} | {down:,} | {what} |" for label, up, down, what in rows]
+
+
 def report() -> list[str]:
     """All tables."""
-    lines: list[str] = []
+    lines: list[str] = ["### What is sent", "", *sent(), ""]
     for name in PARTIES:
         against = ("Optuna TPE, alone", "local TS", "our agent, alone")
         for kind, others in (("run", against), ("join", ("alone",))):
