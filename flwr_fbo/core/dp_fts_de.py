@@ -72,8 +72,8 @@ class DPFTSDESettings(ThompsonSettings):
     """DP-FTS-DE. Private as soon as ``epsilon`` or ``noise_multiplier`` is given."""
 
     initial_points: int = setting(2, "points before the first round", at_least(1))
-    first_point: Literal["random", "centre"] = setting(
-        "centre", "the first of them; the others are random"
+    first_point: Literal["random", "middle"] = setting(
+        "middle", "the first of them: of the whole space, or of its middle half"
     )
     acquisition: Literal["thompson", "improvement"] = setting(
         "improvement", "how its own model chooses: by a sampled function, or expected improvement"

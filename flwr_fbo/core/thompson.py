@@ -36,11 +36,13 @@ from flwr_fbo.core.improvement import Improvement
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.scale import SCALE_NUMBERS, ScoreScale, standardised
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
-from flwr_fbo.core.space import Array, Indices, Space
+from flwr_fbo.core.space import Array, Categorical, Indices, Space
 from flwr_fbo.core.trend import PRIOR_MEAN, TrendedProcess
 
 #: What a draw is for; part of the key of its generator.
-EXPLORE, COIN, OWN, MESSAGE, FIT, ESCAPE = range(6)
+EXPLORE, COIN, OWN, MESSAGE, FIT, ESCAPE, MIDDLE = range(7)
+#: What the middle of a range leaves out at either end.
+MARGIN = 0.25
 #: Random points among which one that has not failed is looked for.
 ESCAPES = 64
 
@@ -50,8 +52,8 @@ class ThompsonSettings(Settings):
     """How an agent models its scores and what it shares. The same for all agents of a run."""
 
     initial_points: int = setting(5, "points before the first round", at_least(1))
-    first_point: Literal["random", "centre"] = setting(
-        "random", "the first of them; the others are random"
+    first_point: Literal["random", "middle"] = setting(
+        "random", "the first of them: of the whole space, or of its middle half"
     )
     acquisition: Literal["thompson", "improvement"] = setting(
         "thompson", "how its own model chooses: by a sampled function, or expected improvement"
@@ -196,10 +198,15 @@ class ThompsonSampler:
     ) -> Array:
         """Points of a box of the space, to begin with: (count, D)."""
         points = self.space.sample(count, self._rng(EXPLORE, round), low, high)
-        if self.settings.first_point == "centre" and round == 0 and count:
-            middle = np.full((1, self.space.dimension), 0.5)
-            points = np.vstack([self.space.snap(middle), points[1:]])
+        if self.settings.first_point == "middle" and round == 0 and count:
+            points = np.vstack([self._middle(), points[1:]])
         return points
+
+    def _middle(self) -> Array:
+        """A random point of the middle half of every range, and any category: (1, D)."""
+        parameters = self.space.parameters.values()
+        side = np.array([0.0 if isinstance(p, Categorical) else MARGIN for p in parameters])
+        return self.space.snap(self._rng(MIDDLE, 0).uniform(side, 1.0 - side)[None, :])
 
     def tell(self, unit: Array, score: float | None) -> None:
         """Take in an evaluation; a failed one (None) is avoided and otherwise ignored."""

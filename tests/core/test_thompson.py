@@ -379,6 +379,25 @@ def test_a_point_repeated_many_times_is_no_obstacle():
 # ------------------------------------------------------------------ fits and settings
 
 
+@pytest.mark.parametrize("name", SPACES)
+def test_the_first_point_may_be_of_the_middle(name):
+    space = SPACES[name]
+    middle = ThompsonSettings(features=30, first_point="middle")
+    drawn = [
+        sampler_on(space, middle, seed=(n,)).explore(2) for n in range(200)
+    ]  # the first of two, of 200 agents
+    first, second = np.array(drawn)[:, 0], np.array(drawn)[:, 1]
+    numbers = [not isinstance(p, Categorical) for p in space.parameters.values()]
+    assert np.all(np.abs(first[:, numbers] - 0.5) <= 0.25 + 0.5 / 49)  # a grid of 50 rounds it
+    # categories, and all of the second point, are of the whole space
+    assert np.ptp(second, axis=0).min() > 0.9 if name != "mixed" else True
+    if name == "mixed":
+        assert len(np.unique(first[:, -1])) == 2
+    # not at the first point of the next rounds
+    later = sampler_on(space, middle).explore(200, round=1)
+    assert np.ptp(later[:, 0]) > 0.9
+
+
 def on_a_plateau(count, **given):
     settings = ThompsonSettings(features=30, acquisition="improvement", **given)
     sampler = ThompsonSampler(SQUARE, settings, features_for(SQUARE, settings), (5,))
