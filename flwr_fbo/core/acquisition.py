@@ -3,7 +3,8 @@
 The search is the papers' (DP-FTS-DE App. B.2.6): many points, then gradient ascent from the
 best twenty. Here the points are quasi-random, the ascents are Newton's and climb together
 (:mod:`flwr_fbo.core.ascent`), and one stands still while it is not expected to end highest: what
-that misses is measured (`benchmarks.maxima`). Finite spaces are searched exactly. Categories and
+that misses is measured (`benchmarks.maxima`). A surface that is known to peak beside what was
+best so far may have a :class:`NearIncumbents` search instead. Finite spaces are searched exactly. Categories and
 integers with few values are never relaxed, but moved by exchanges. Integers with many values climb
 like reals, settle on a value, and are then exchanged too; what is compared in the end is the
 function at points of the space, never between them.
@@ -12,10 +13,12 @@ function at points of the space, never between them.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_fbo.core.ascent import Objective, maximise
 from flwr_fbo.core.regions import Regions
@@ -26,7 +29,8 @@ class Surface(Protocol):
     """A function that can be searched: a sampled path, or an acquisition function.
 
     ``regions`` are the sub-regions of the rows, for functions that differ between them. One that
-    has a ``to_climb(x, regions)`` is climbed by it: :meth:`value_and_gradient` to about 1e-6.
+    has a ``to_climb(x, regions)`` is climbed by it: :meth:`value_and_gradient` to about 1e-6. One
+    that has a ``search`` (:class:`NearIncumbents`) is searched by it where it can be.
     """
 
     def scan(self, x: Array, regions: Indices | None = None) -> Array:
@@ -54,6 +58,57 @@ EXCHANGE_ROUNDS = 5
 SCAN_ERROR = 1e-3
 
 
+@dataclass(frozen=True)
+class NearIncumbents:
+    """A search of a continuous space with fewer candidates, of which some lie by the incumbents.
+
+    What is narrow in expected improvement lies beside the best points so far, where a thousand
+    points spread over the whole space may miss it and a few at all distances do not. Elsewhere it
+    is as wide as the model's functions are.
+    """
+
+    #: Candidates over the whole space: for every two coordinates, at most :data:`CANDIDATES`.
+    candidates: int = 256
+    #: Around each incumbent, at distances from the first to the last, times the root of D.
+    probes: int = 8
+    nearest: float = 3e-3
+    farthest: float = 0.1
+    #: Climbs start at candidates with no better one nearby: of the best so many, ...
+    pool: int = 64
+    #: ... at most so many, and more where there are more coordinates.
+    starts: int = 4
+
+    def points(self, space: Space, rng: np.random.Generator, incumbents: Array) -> Array:
+        """Candidates: (n, D)."""
+        count, dimension = len(incumbents) * self.probes, space.dimension
+        whole = quasi_random(self._spread(dimension), dimension, rng)
+        ahead = rng.standard_normal((count, dimension))
+        away = rng.uniform(math.log(self.nearest), math.log(self.farthest), count)
+        away = np.exp(away) * math.sqrt(dimension)
+        ahead *= (away / np.sqrt(np.einsum("nd,nd->n", ahead, ahead)))[:, None]
+        near = np.repeat(incumbents, self.probes, axis=0) + ahead
+        return np.concatenate([whole, incumbents, np.minimum(np.maximum(near, 0.0), 1.0)])
+
+    def chosen(self, points: Array, order: Indices) -> Indices:
+        """From which of the points (n, D), given their order, to climb: (S,)."""
+        dimension = points.shape[1]
+        best = order[: self.pool]
+        near = self._spread(dimension) ** (-1.0 / dimension)  # how far candidates are apart
+        apart = points[best, None] - points[best]
+        close = np.einsum("abd,abd->ab", apart, apart) < near * near
+        alone = ~(close & _earlier(len(best))).any(axis=1)
+        return np.asarray(best[alone][: min(STARTS, self.starts + 2 * dimension)])
+
+    def _spread(self, dimension: int) -> int:
+        return min(CANDIDATES, self.candidates * max(1, dimension // 2))
+
+
+@lru_cache(maxsize=2)
+def _earlier(count: int) -> NDArray[np.bool_]:
+    """Which come before each in an order: (n, n)."""
+    return np.tri(count, k=-1, dtype=bool)
+
+
 def argmax(
     path: Surface,
     space: Space,
@@ -72,15 +127,23 @@ def argmax(
     everything = all_points(space)
     if everything is not None:
         return _exact(path, space, everything, regions)
-    points = quasi_random(CANDIDATES, space.dimension, rng)
-    if incumbents is not None and len(incumbents):
-        points = np.vstack([points, incumbents])
-    points = space.snap(points)
+    continuous = all(isinstance(p, Float) for p in space.parameters.values())
+    search: NearIncumbents | None = getattr(path, "search", None)
+    if not continuous or incumbents is None or not len(incumbents):
+        search = None
+    if search is not None and incumbents is not None:
+        points = search.points(space, rng, incumbents)
+    else:
+        points = quasi_random(CANDIDATES, space.dimension, rng)
+        if incumbents is not None and len(incumbents):
+            points = np.vstack([points, incumbents])
+        points = points if continuous else space.snap(points)
     scores = path.scan(space.embed(points), _located(regions, points))
-    chosen = np.argsort(-scores)[:STARTS]
-    tolerance = TOLERANCE * float(scores[chosen[0]] - scores[chosen[2]])
+    order = np.argsort(-scores)
+    tolerance = TOLERANCE * float(scores[order[0]] - scores[order[2]])
+    chosen = order[:STARTS] if search is None else search.chosen(points, order)
     best, value = _refine(path, space, points[chosen], regions, tolerance)
-    if not all(isinstance(p, Float) for p in space.parameters.values()):
+    if not continuous:
         value = path.value(space.embed(best), _located(regions, best))
         best, value = _exchange(path, space, best, value, regions, tolerance)
     return np.asarray(best[int(np.argmax(value))])
