@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.core.ascent import Objective, maximise
+from flwr_fbo.core.ascent import DOUBTED, Objective, maximise
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Parameter, Space
 
@@ -77,6 +77,10 @@ class NearIncumbents:
     pool: int = 64
     #: ... at most so many, and more where there are more coordinates.
     starts: int = 4
+    #: A step that promises less than this is the last: a third of a percent of an improvement.
+    tolerance: float = 3e-3
+    #: What a climb may gain, in what its next step promises, before that has proved to be right.
+    doubted: float = 3.0
 
     def points(self, space: Space, rng: np.random.Generator, incumbents: Array) -> Array:
         """Candidates: (n, D)."""
@@ -141,8 +145,12 @@ def argmax(
     scores = path.scan(space.embed(points), _located(regions, points))
     order = np.argsort(-scores)
     tolerance = TOLERANCE * float(scores[order[0]] - scores[order[2]])
-    chosen = order[:STARTS] if search is None else search.chosen(points, order)
-    best, value = _refine(path, space, points[chosen], regions, tolerance)
+    if search is None:
+        chosen = order[:STARTS]
+    else:
+        chosen, tolerance = search.chosen(points, order), max(tolerance, search.tolerance)
+    doubted = DOUBTED if search is None else search.doubted
+    best, value = _refine(path, space, points[chosen], regions, tolerance, doubted)
     if not continuous:
         value = path.value(space.embed(best), _located(regions, best))
         best, value = _exchange(path, space, best, value, regions, tolerance)
@@ -190,7 +198,12 @@ def _exact(path: Surface, space: Space, points: Array, regions: Regions | None) 
 
 
 def _refine(
-    path: Surface, space: Space, starts: Array, regions: Regions | None, tolerance: float
+    path: Surface,
+    space: Space,
+    starts: Array,
+    regions: Regions | None,
+    tolerance: float,
+    doubted: float = DOUBTED,
 ) -> tuple[Array, Array]:
     """Climb from the starts (S, D), each within its sub-region, to points of the space.
 
@@ -204,7 +217,7 @@ def _refine(
     high = np.ones_like(starts) if regions is None else regions.high[place]
     objective = _objective(path, space, starts, climbs, place)
     box = low[:, climbs], high[:, climbs]
-    x, value = maximise(objective, starts[:, climbs], *box, tolerance, only_best=True)
+    x, value = maximise(objective, starts[:, climbs], *box, tolerance, True, doubted)
     if climbs.all():
         units = x
     else:
