@@ -98,9 +98,12 @@ class NearIncumbents:
         dimension = points.shape[1]
         best = order[: self.pool]
         near = self._spread(dimension) ** (-1.0 / dimension)  # how far candidates are apart
-        apart = points[best, None] - points[best]
-        close = np.einsum("abd,abd->ab", apart, apart) < near * near
-        alone = ~(close & _earlier(len(best))).any(axis=1)
+        pool = points[best]
+        square = pool @ (-2.0 * pool.T)
+        lengths = -0.5 * square.diagonal()
+        square += lengths
+        square += lengths[:, None]
+        alone = ~((square < near * near) & _earlier(len(best))).any(axis=1)
         return np.asarray(best[alone][: min(STARTS, self.starts + 2 * dimension)])
 
     def _spread(self, dimension: int) -> int:

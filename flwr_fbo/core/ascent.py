@@ -145,11 +145,11 @@ def _step(at: _View, radius: Array, box: Box) -> tuple[Array, Array, np.ndarray]
         bend = np.where(fixed[:, :, None] | fixed[:, None, :], 0.0, bend)
     values, vectors = np.linalg.eigh(bend)
     sizes = np.abs(values)
-    most = sizes.max(axis=1)
+    most = np.maximum(sizes[:, 0], sizes[:, -1])  # eigenvalues ascend
     least = 1e-3 * np.maximum(most, np.abs(slope).max(axis=1)) + 1e-300
-    along = (slope[:, None, :] @ vectors)[:, 0, :]
-    along /= np.maximum(sizes, least[:, None])
-    step, cut = _shortened((vectors @ along[:, :, None])[:, :, 0], radius)
+    along = slope[:, None, :] @ vectors  # (S, 1, D)
+    along /= np.maximum(sizes, least[:, None])[:, None, :]
+    step, cut = _shortened((vectors @ along.transpose(0, 2, 1))[:, :, 0], radius)
     wished = at.x + step * width
     trial = np.minimum(np.maximum(wished, low), high)
     whole = ~cut & (values[:, -1] <= 1e-9 * most)
@@ -174,8 +174,9 @@ def _shortened(step: Array, radius: Array) -> tuple[Array, np.ndarray]:
 
 
 def _promised(step: Array, slope: Array, bend: Array) -> Array:
-    bent = (bend @ step[:, :, None])[:, :, 0]
-    return np.asarray(np.einsum("sd,sd->s", slope + 0.5 * bent, step))
+    climb = 0.5 * (bend @ step[:, :, None])[:, :, 0]
+    climb += slope
+    return np.asarray(np.einsum("sd,sd->s", climb, step))
 
 
 def _over(move: Array, width: Array) -> Array:
