@@ -3,10 +3,10 @@
     OMP_NUM_THREADS=1 python -m benchmarks.maxima [--surfaces 100] [--dimensions 1 2 4 6]
 
 Surfaces are an agent's: functions drawn from its posterior and log expected improvement, with and
-without advice in the prior mean, and advice with one function a sub-region. Observations, length scales
-and noise are random; in "a loop's" half of the observations are close to the best one, as after
-many queries. Prints the loss: how much higher scipy's best is. A negative loss is a gain. All
-are in units of the scores' spread, or of the logarithm of an improvement.
+without advice in the prior mean, and advice with one function a sub-region. Observations, length
+scales and noise are random; in "a loop's" half of the observations are close to the best one, as
+after many queries. Prints the loss: how much higher scipy's best is. A negative loss is a gain.
+All are in units of the scores' spread, or of the logarithm of an improvement.
 """
 
 from __future__ import annotations
@@ -71,9 +71,7 @@ def surface(kind: str, dimension: int, seed: int) -> tuple[Any, Space, Regions, 
     return Improvement.over(model), space, regions, incumbents
 
 
-def by_scipy(
-    path: Any, space: Space, regions: Regions, incumbents: np.ndarray, seed: int
-) -> float:
+def by_scipy(path: Any, space: Space, regions: Regions, incumbents: np.ndarray, seed: int) -> float:
     """The best of scipy's climbs from the starts that the widest search has."""
     points = quasi_random(CANDIDATES, space.dimension, np.random.default_rng(seed))
     points = np.vstack([points, incumbents])

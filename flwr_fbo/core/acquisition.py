@@ -4,10 +4,10 @@ The search is the papers' (DP-FTS-DE App. B.2.6): many points, then gradient asc
 best twenty. Here the points are quasi-random, the ascents are Newton's and climb together
 (:mod:`flwr_fbo.core.ascent`), and one stands still while it is not expected to end highest: what
 that misses is measured (`benchmarks.maxima`). A surface that is known to peak beside what was
-best so far may have a :class:`NearIncumbents` search instead. Finite spaces are searched exactly. Categories and
-integers with few values are never relaxed, but moved by exchanges. Integers with many values climb
-like reals, settle on a value, and are then exchanged too; what is compared in the end is the
-function at points of the space, never between them.
+best so far may have a :class:`NearIncumbents` search instead. Finite spaces are searched exactly.
+Categories and integers with few values are never relaxed, but moved by exchanges. Integers with
+many values climb like reals, settle on a value, and are then exchanged too; what is compared in
+the end is the function at points of the space, never between them.
 """
 
 from __future__ import annotations
