@@ -13,16 +13,16 @@ the end is the function at points of the space, never between them.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from flwr_fbo.core.ascent import DOUBTED, Objective, maximise
+from flwr_fbo.core.candidates import CANDIDATES, STARTS, NearIncumbents, quasi_random
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Parameter, Space
+
+__all__ = ["CANDIDATES", "STARTS", "Surface", "all_points", "argmax", "quasi_random"]
 
 
 class Surface(Protocol):
@@ -43,8 +43,6 @@ class Surface(Protocol):
         """With its gradient (n, E)."""
 
 
-CANDIDATES = 1000
-STARTS = 20
 #: A climb takes its last step when that promises less than this share of what the best three starts
 #: differ by; what is then left is of the order of the square.
 TOLERANCE = 3e-3
@@ -56,64 +54,6 @@ EXCHANGES = 32
 EXCHANGE_ROUNDS = 5
 #: Relative error of a scan; what lies within it of the best is looked at exactly.
 SCAN_ERROR = 1e-3
-
-
-@dataclass(frozen=True)
-class NearIncumbents:
-    """A search of a continuous space with fewer candidates, of which some lie by the incumbents.
-
-    What is narrow in expected improvement lies beside the best points so far, where a thousand
-    points spread over the whole space may miss it and a few at all distances do not. Elsewhere it
-    is as wide as the model's functions are.
-    """
-
-    #: Candidates over the whole space: for every two coordinates, at most :data:`CANDIDATES`.
-    candidates: int = 256
-    #: Around each incumbent, at distances from the first to the last, times the root of D.
-    probes: int = 8
-    nearest: float = 3e-3
-    farthest: float = 0.1
-    #: Climbs start at candidates with no better one nearby: of the best so many, ...
-    pool: int = 64
-    #: ... at most so many, and more where there are more coordinates.
-    starts: int = 4
-    #: A step that promises less than this is the last: a third of a percent of an improvement.
-    tolerance: float = 3e-3
-    #: What a climb may gain, in what its next step promises, before that has proved to be right.
-    doubted: float = 3.0
-
-    def points(self, space: Space, rng: np.random.Generator, incumbents: Array) -> Array:
-        """Candidates: (n, D)."""
-        count, dimension = len(incumbents) * self.probes, space.dimension
-        whole = quasi_random(self._spread(dimension), dimension, rng)
-        ahead = rng.standard_normal((count, dimension))
-        away = rng.uniform(math.log(self.nearest), math.log(self.farthest), count)
-        away = np.exp(away) * math.sqrt(dimension)
-        ahead *= (away / np.sqrt(np.einsum("nd,nd->n", ahead, ahead)))[:, None]
-        near = np.repeat(incumbents, self.probes, axis=0) + ahead
-        return np.concatenate([whole, incumbents, np.minimum(np.maximum(near, 0.0), 1.0)])
-
-    def chosen(self, points: Array, order: Indices) -> Indices:
-        """From which of the points (n, D), given their order, to climb: (S,)."""
-        dimension = points.shape[1]
-        best = order[: self.pool]
-        near = self._spread(dimension) ** (-1.0 / dimension)  # how far candidates are apart
-        pool = points[best]
-        square = pool @ (-2.0 * pool.T)
-        lengths = -0.5 * square.diagonal()
-        square += lengths
-        square += lengths[:, None]
-        alone = ~((square < near * near) & _earlier(len(best))).any(axis=1)
-        return np.asarray(best[alone][: min(STARTS, self.starts + 2 * dimension)])
-
-    def _spread(self, dimension: int) -> int:
-        return min(CANDIDATES, self.candidates * max(1, dimension // 2))
-
-
-@lru_cache(maxsize=2)
-def _earlier(count: int) -> NDArray[np.bool_]:
-    """Which come before each in an order: (n, n)."""
-    return np.tri(count, k=-1, dtype=bool)
 
 
 def argmax(
@@ -135,26 +75,33 @@ def argmax(
     if everything is not None:
         return _exact(path, space, everything, regions)
     continuous = all(isinstance(p, Float) for p in space.parameters.values())
+    known = incumbents if incumbents is not None and len(incumbents) else None
     search: NearIncumbents | None = getattr(path, "search", None)
-    if not continuous or incumbents is None or not len(incumbents):
-        search = None
-    if search is not None and incumbents is not None:
-        points = search.points(space, rng, incumbents)
-    else:
-        points = quasi_random(CANDIDATES, space.dimension, rng)
-        if incumbents is not None and len(incumbents):
-            points = np.vstack([points, incumbents])
-        points = points if continuous else space.snap(points)
+    if search is not None and continuous and known is not None:
+        return _searched(path, space, regions, search, search.points(space, rng, known))
+    points = quasi_random(CANDIDATES, space.dimension, rng)
+    points = points if known is None else np.vstack([points, known])
+    points = points if continuous else space.snap(points)
+    return _searched(path, space, regions, None, points)
+
+
+def _searched(
+    path: Surface,
+    space: Space,
+    regions: Regions | None,
+    search: NearIncumbents | None,
+    points: Array,
+) -> Array:
+    """The best that is reached from candidates (n, D): (D,)."""
     scores = path.scan(space.embed(points), _located(regions, points))
     order = np.argsort(-scores)
     tolerance = TOLERANCE * float(scores[order[0]] - scores[order[2]])
-    if search is None:
-        chosen = order[:STARTS]
-    else:
-        chosen, tolerance = search.chosen(points, order), max(tolerance, search.tolerance)
-    doubted = DOUBTED if search is None else search.doubted
+    chosen, doubted = order[:STARTS], DOUBTED
+    if search is not None:
+        chosen, doubted = search.chosen(points, order), search.doubted
+        tolerance = max(tolerance, search.tolerance)
     best, value = _refine(path, space, points[chosen], regions, tolerance, doubted)
-    if not continuous:
+    if not all(isinstance(p, Float) for p in space.parameters.values()):
         value = path.value(space.embed(best), _located(regions, best))
         best, value = _exchange(path, space, best, value, regions, tolerance)
     return np.asarray(best[int(np.argmax(value))])
@@ -171,22 +118,6 @@ def all_points(space: Space) -> Array | None:
         p.unit(np.arange(p.size)) for p in space.parameters.values() if not isinstance(p, Float)
     ]
     return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
-
-
-def quasi_random(count: int, dimension: int, rng: np.random.Generator) -> Array:
-    """A shifted additive-recurrence sequence (R. Roberts): ``count`` evenly spread points."""
-    return np.asarray((rng.random(dimension) + _unshifted(count, dimension)) % 1.0)
-
-
-@lru_cache(maxsize=8)
-def _unshifted(count: int, dimension: int) -> Array:
-    ratio = 2.0
-    for _ in range(50):  # the positive root of x^(D+1) = x + 1
-        ratio = (1.0 + ratio) ** (1.0 / (dimension + 1))
-    steps = ratio ** -np.arange(1.0, dimension + 1)
-    points = np.arange(1, count + 1)[:, None] * steps
-    points.setflags(write=False)
-    return np.asarray(points)
 
 
 def _located(regions: Regions | None, units: Array) -> np.ndarray | None:

@@ -30,7 +30,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import erfcx
 
-from flwr_fbo.core.acquisition import NearIncumbents
+from flwr_fbo.core.candidates import NearIncumbents
 from flwr_fbo.core.space import Array, Indices
 from flwr_fbo.core.trend import TrendedProcess
 

@@ -13,7 +13,8 @@ from scipy import optimize
 
 from benchmarks.maxima import KINDS, loss
 from flwr_fbo.core import acquisition
-from flwr_fbo.core.acquisition import NearIncumbents, all_points, argmax, quasi_random
+from flwr_fbo.core.acquisition import all_points, argmax
+from flwr_fbo.core.candidates import NearIncumbents, quasi_random
 from flwr_fbo.core.features import RandomFeatures
 from flwr_fbo.core.gp import GaussianProcess, Path
 from flwr_fbo.core.kernels import SquaredExponential, kernel_named
