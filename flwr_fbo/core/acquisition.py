@@ -77,7 +77,9 @@ def argmax(
     continuous = all(isinstance(p, Float) for p in space.parameters.values())
     known = incumbents if incumbents is not None and len(incumbents) else None
     search: NearIncumbents | None = getattr(path, "search", None)
-    if search is not None and continuous and known is not None:
+    if search is None or not continuous or space.dimension > search.coordinates:
+        search = None
+    if search is not None and known is not None:
         return _searched(path, space, regions, search, search.points(space, rng, known))
     points = quasi_random(CANDIDATES, space.dimension, rng)
     points = points if known is None else np.vstack([points, known])

@@ -41,7 +41,10 @@ class NearIncumbents:
     is as wide as the model's functions are.
     """
 
-    #: Candidates over the whole space: for every two coordinates, at most :data:`CANDIDATES`.
+    #: Of spaces with at most so many coordinates. In four it found tops as high, but optimisations
+    #: of 30 queries ended 0.04 +- 0.02 worse, of a spread of 1.
+    coordinates: int = 2
+    #: Candidates over the whole space.
     candidates: int = 256
     #: Around each incumbent, at distances from the first to the last, times the root of D.
     probes: int = 8
@@ -49,8 +52,8 @@ class NearIncumbents:
     farthest: float = 0.1
     #: Climbs start at candidates with no better one nearby: of the best so many, ...
     pool: int = 64
-    #: ... at most so many, and more where there are more coordinates.
-    starts: int = 4
+    #: ... at most so many.
+    starts: int = 8
     #: A step that promises less than this is the last: a third of a percent of an improvement.
     tolerance: float = 3e-3
     #: What a climb may gain, in what its next step promises, before that has proved to be right.
@@ -59,7 +62,7 @@ class NearIncumbents:
     def points(self, space: Space, rng: np.random.Generator, incumbents: Array) -> Array:
         """Candidates: (n, D)."""
         count, dimension = len(incumbents) * self.probes, space.dimension
-        whole = quasi_random(self._spread(dimension), dimension, rng)
+        whole = quasi_random(self.candidates, dimension, rng)
         ahead = rng.standard_normal((count, dimension))
         away = rng.uniform(math.log(self.nearest), math.log(self.farthest), count)
         away = np.exp(away) * math.sqrt(dimension)
@@ -71,17 +74,14 @@ class NearIncumbents:
         """From which of the points (n, D), given their order, to climb: (S,)."""
         dimension = points.shape[1]
         best = order[: self.pool]
-        near = self._spread(dimension) ** (-1.0 / dimension)  # how far candidates are apart
+        near = self.candidates ** (-1.0 / dimension)  # how far candidates are apart
         pool = points[best]
         square = pool @ (-2.0 * pool.T)
         lengths = -0.5 * square.diagonal()
         square += lengths
         square += lengths[:, None]
         alone = ~((square < near * near) & _earlier(len(best))).any(axis=1)
-        return np.asarray(best[alone][: min(STARTS, self.starts + 2 * dimension)])
-
-    def _spread(self, dimension: int) -> int:
-        return min(CANDIDATES, self.candidates * max(1, dimension // 2))
+        return np.asarray(best[alone][: self.starts])
 
 
 @lru_cache(maxsize=2)
