@@ -20,7 +20,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from benchmarks.agent_iteration import sampler_with
+from benchmarks.agent_iteration import default_sampler, sampler_with
 from flwr_fbo.core.aggregation import WeightedSum
 from flwr_fbo.core.fed_pne_search import NodeElimination
 from flwr_fbo.core.fed_pne_settings import Confidence, FedPNESettings
@@ -72,8 +72,10 @@ def agent() -> Iterator[Guard]:
     regions = split_space(sampler.space, 4)
     advice = Advice(np.random.default_rng(0).standard_normal((4, 100)), regions)
     yield Guard("calls of a query on the agent's own sample", calls(lambda: sampler.ask(1)), 1600)
-    yield Guard("calls of a query on advice", calls(lambda: sampler.ask(1, 0.0, advice)), 2000)
-    yield Guard("calls of a message", calls(lambda: sampler.message(1)), 400)
+    yield Guard("calls of a query on advice", calls(lambda: sampler.ask(1, 0.0, advice)), 1800)
+    yield Guard("calls of a message", calls(lambda: sampler.message(1)), 280)
+    default = default_sampler(60, 2)
+    yield Guard("calls of a query of the default agent", calls(lambda: default.ask(1)), 1600)
     few, many = sampler_with(300, 2, 100), sampler_with(2400, 2, 100)
     grown = ratio(lambda: _anew(many), lambda: _anew(few), 2)
     yield Guard("query with 2,400 observations over 300 (cubic: 512)", grown, 12)

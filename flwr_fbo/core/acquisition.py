@@ -3,30 +3,34 @@
 The search is the papers' (DP-FTS-DE App. B.2.6): many points, then gradient ascent from the
 best twenty. Here the points are quasi-random, the ascents are Newton's and climb together
 (:mod:`flwr_fbo.core.ascent`), and one stands still while it is not expected to end highest: what
-that misses is measured (`benchmarks.maxima`). Finite spaces are searched exactly. Categories and
-integers with few values are never relaxed, but moved by exchanges. Integers with many values climb
-like reals, settle on a value, and are then exchanged too; what is compared in the end is the
-function at points of the space, never between them.
+that misses is measured (`benchmarks.maxima`). A surface that is known to peak beside what was
+best so far may have a :class:`NearIncumbents` search instead. Finite spaces are searched exactly.
+Categories and integers with few values are never relaxed, but moved by exchanges. Integers with
+many values climb like reals, settle on a value, and are then exchanged too; what is compared in
+the end is the function at points of the space, never between them.
 """
 
 from __future__ import annotations
 
 import math
-from functools import lru_cache
 from typing import Protocol
 
 import numpy as np
 
-from flwr_fbo.core.ascent import Objective, maximise
+from flwr_fbo.core.ascent import DOUBTED, Objective, maximise
+from flwr_fbo.core.candidates import CANDIDATES, STARTS, NearIncumbents, quasi_random
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Parameter, Space
+
+__all__ = ["CANDIDATES", "STARTS", "Surface", "all_points", "argmax", "quasi_random"]
 
 
 class Surface(Protocol):
     """A function that can be searched: a sampled path, or an acquisition function.
 
     ``regions`` are the sub-regions of the rows, for functions that differ between them. One that
-    has a ``to_climb(x, regions)`` is climbed by it: :meth:`value_and_gradient` to about 1e-6.
+    has a ``to_climb(x, regions)`` is climbed by it: :meth:`value_and_gradient` to about 1e-6. One
+    that has a ``search`` (:class:`NearIncumbents`) is searched by it where it can be.
     """
 
     def scan(self, x: Array, regions: Indices | None = None) -> Array:
@@ -39,8 +43,6 @@ class Surface(Protocol):
         """With its gradient (n, E)."""
 
 
-CANDIDATES = 1000
-STARTS = 20
 #: A climb takes its last step when that promises less than this share of what the best three starts
 #: differ by; what is then left is of the order of the square.
 TOLERANCE = 3e-3
@@ -72,14 +74,35 @@ def argmax(
     everything = all_points(space)
     if everything is not None:
         return _exact(path, space, everything, regions)
+    continuous = all(isinstance(p, Float) for p in space.parameters.values())
+    known = incumbents if incumbents is not None and len(incumbents) else None
+    search: NearIncumbents | None = getattr(path, "search", None)
+    if search is None or not continuous or space.dimension > search.coordinates:
+        search = None
+    if search is not None and known is not None:
+        return _searched(path, space, regions, search, search.points(space, rng, known))
     points = quasi_random(CANDIDATES, space.dimension, rng)
-    if incumbents is not None and len(incumbents):
-        points = np.vstack([points, incumbents])
-    points = space.snap(points)
+    points = points if known is None else np.vstack([points, known])
+    points = points if continuous else space.snap(points)
+    return _searched(path, space, regions, None, points)
+
+
+def _searched(
+    path: Surface,
+    space: Space,
+    regions: Regions | None,
+    search: NearIncumbents | None,
+    points: Array,
+) -> Array:
+    """The best that is reached from candidates (n, D): (D,)."""
     scores = path.scan(space.embed(points), _located(regions, points))
-    chosen = np.argsort(-scores)[:STARTS]
-    tolerance = TOLERANCE * float(scores[chosen[0]] - scores[chosen[2]])
-    best, value = _refine(path, space, points[chosen], regions, tolerance)
+    order = np.argsort(-scores)
+    tolerance = TOLERANCE * float(scores[order[0]] - scores[order[2]])
+    chosen, doubted = order[:STARTS], DOUBTED
+    if search is not None:
+        chosen, doubted = search.chosen(points, order), search.doubted
+        tolerance = max(tolerance, search.tolerance)
+    best, value = _refine(path, space, points[chosen], regions, tolerance, doubted)
     if not all(isinstance(p, Float) for p in space.parameters.values()):
         value = path.value(space.embed(best), _located(regions, best))
         best, value = _exchange(path, space, best, value, regions, tolerance)
@@ -99,22 +122,6 @@ def all_points(space: Space) -> Array | None:
     return np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
 
 
-def quasi_random(count: int, dimension: int, rng: np.random.Generator) -> Array:
-    """A shifted additive-recurrence sequence (R. Roberts): ``count`` evenly spread points."""
-    return np.asarray((rng.random(dimension) + _unshifted(count, dimension)) % 1.0)
-
-
-@lru_cache(maxsize=8)
-def _unshifted(count: int, dimension: int) -> Array:
-    ratio = 2.0
-    for _ in range(50):  # the positive root of x^(D+1) = x + 1
-        ratio = (1.0 + ratio) ** (1.0 / (dimension + 1))
-    steps = ratio ** -np.arange(1.0, dimension + 1)
-    points = np.arange(1, count + 1)[:, None] * steps
-    points.setflags(write=False)
-    return np.asarray(points)
-
-
 def _located(regions: Regions | None, units: Array) -> np.ndarray | None:
     return None if regions is None else regions.locate(units)
 
@@ -127,7 +134,12 @@ def _exact(path: Surface, space: Space, points: Array, regions: Regions | None) 
 
 
 def _refine(
-    path: Surface, space: Space, starts: Array, regions: Regions | None, tolerance: float
+    path: Surface,
+    space: Space,
+    starts: Array,
+    regions: Regions | None,
+    tolerance: float,
+    doubted: float = DOUBTED,
 ) -> tuple[Array, Array]:
     """Climb from the starts (S, D), each within its sub-region, to points of the space.
 
@@ -141,7 +153,7 @@ def _refine(
     high = np.ones_like(starts) if regions is None else regions.high[place]
     objective = _objective(path, space, starts, climbs, place)
     box = low[:, climbs], high[:, climbs]
-    x, value = maximise(objective, starts[:, climbs], *box, tolerance, only_best=True)
+    x, value = maximise(objective, starts[:, climbs], *box, tolerance, True, doubted)
     if climbs.all():
         units = x
     else:

@@ -37,8 +37,10 @@ ASIDE = 3e-4
 #: First radius of trust.
 RADIUS = 0.25
 #: Where only the best row matters: how many times what its next step promises a row may yet gain,
-#: if its quadratic foretold its last step to within a fifth and has its top in reach, and if not.
-BELIEVED, DOUBTED = 1.1, 10.0
+#: if its quadratic foretold its last step to within a fifth and has its top in reach.
+BELIEVED = 1.1
+#: And if not, where the caller knows nothing better of the function.
+DOUBTED = 10.0
 #: A row follows the best one if its step leads to nearer where the best one's leads than so many
 #: times the step's length. That is believed once the best one's quadratic has foretold a step.
 FOLLOWS = 1.0
@@ -72,13 +74,15 @@ def maximise(
     high: Array,
     tolerance: float = 1e-8,
     only_best: bool = False,
+    doubted: float = DOUBTED,
     iterations: int = 30,
 ) -> tuple[Array, Array]:
     """Maximisers (S, D) and maxima (S,) reached from the starts (S, D) within ``[low, high]``.
 
     A row stops when a step promises less than ``tolerance``: that step is taken, and its value is
     what is promised. With ``only_best`` only the largest maximum matters: a row waits, perhaps for
-    ever, while it is not expected to become that.
+    ever, while it is not expected to become that. It may gain ``doubted`` times what its step
+    promises while its quadratic has not proved to be right.
     """
     low, high = np.broadcast_to(low, starts.shape), np.broadcast_to(high, starts.shape)
     box, rows = (low, high, high - low), np.arange(len(starts))
@@ -88,7 +92,7 @@ def maximise(
     for _ in range(iterations):
         going = promised > tolerance
         if only_best:
-            going &= _hopeful(at, trial, promised, foretold & whole)
+            going &= _hopeful(at, trial, promised, foretold & whole, doubted)
         rows = np.flatnonzero(going)
         if not len(rows):
             break
@@ -103,11 +107,13 @@ def maximise(
     return np.where(last[:, None], trial, at.x), at.value + np.where(last, promised, 0.0)
 
 
-def _hopeful(at: _View, trial: Array, promised: Array, believed: np.ndarray) -> np.ndarray:
+def _hopeful(
+    at: _View, trial: Array, promised: Array, believed: np.ndarray, doubted: float
+) -> np.ndarray:
     """Which rows may yet become the best one, and do not follow it to the same place: (S,)."""
     sure = at.value + np.where(believed, promised, 0.0)
     best = int(np.argmax(sure))
-    most = at.value + np.where(believed, BELIEVED, DOUBTED) * promised
+    most = at.value + np.where(believed, BELIEVED, doubted) * promised
     apart, ahead = trial - trial[best], trial - at.x
     follows = np.einsum("sd,sd->s", apart, apart) < FOLLOWS**2 * np.einsum("sd,sd->s", ahead, ahead)
     follows &= believed[best]
@@ -116,15 +122,17 @@ def _hopeful(at: _View, trial: Array, promised: Array, believed: np.ndarray) -> 
 
 
 def _look(objective: Objective, x: Array, rows: np.ndarray, box: Box) -> _View:
-    (_, high, width), dimension = box, x.shape[1]
-    share = np.where(x + ASIDE * width > high, -ASIDE, ASIDE)  # (S, D)
-    points = np.repeat(x[:, None, :], dimension + 1, axis=1)
-    each = np.arange(dimension)
-    points[:, 1 + each, each] += share * width
-    value, gradient = objective(points.reshape(-1, dimension), np.repeat(rows, dimension + 1))
-    slopes = gradient.reshape(points.shape) * width[:, None, :]
-    bend = (slopes[:, 1:] - slopes[:, :1]) / share[:, :, None]
-    bend = 0.5 * (bend + bend.transpose(0, 2, 1))
+    (_, high, width), (count, dimension) = box, x.shape
+    aside = ASIDE * width
+    share = np.where(x + aside > high, -ASIDE, ASIDE)  # (S, D)
+    points = x.repeat(dimension + 1, axis=0)  # (S (D + 1), D)
+    # Of each D + 1 rows the second looks aside along the first coordinate, and so on.
+    points.reshape(count, -1)[:, dimension :: dimension + 1] += share * width
+    value, gradient = objective(points, rows.repeat(dimension + 1))
+    slopes = gradient.reshape(count, dimension + 1, dimension) * width[:, None, :]
+    bend = slopes[:, 1:] - slopes[:, :1]
+    bend *= (0.5 / share)[:, :, None]
+    bend = bend + bend.transpose(0, 2, 1)
     return _View(x, value[:: dimension + 1].astype(np.float64), slopes[:, 0], bend)
 
 
@@ -137,11 +145,11 @@ def _step(at: _View, radius: Array, box: Box) -> tuple[Array, Array, np.ndarray]
         bend = np.where(fixed[:, :, None] | fixed[:, None, :], 0.0, bend)
     values, vectors = np.linalg.eigh(bend)
     sizes = np.abs(values)
-    most = sizes.max(axis=1)
+    most = np.maximum(sizes[:, 0], sizes[:, -1])  # eigenvalues ascend
     least = 1e-3 * np.maximum(most, np.abs(slope).max(axis=1)) + 1e-300
-    along = (slope[:, None, :] @ vectors)[:, 0, :]
-    along /= np.maximum(sizes, least[:, None])
-    step, cut = _shortened((vectors @ along[:, :, None])[:, :, 0], radius)
+    along = slope[:, None, :] @ vectors  # (S, 1, D)
+    along /= np.maximum(sizes, least[:, None])[:, None, :]
+    step, cut = _shortened((vectors @ along.transpose(0, 2, 1))[:, :, 0], radius)
     wished = at.x + step * width
     trial = np.minimum(np.maximum(wished, low), high)
     whole = ~cut & (values[:, -1] <= 1e-9 * most)
@@ -166,8 +174,9 @@ def _shortened(step: Array, radius: Array) -> tuple[Array, np.ndarray]:
 
 
 def _promised(step: Array, slope: Array, bend: Array) -> Array:
-    bent = (bend @ step[:, :, None])[:, :, 0]
-    return np.asarray(np.einsum("sd,sd->s", slope + 0.5 * bent, step))
+    climb = 0.5 * (bend @ step[:, :, None])[:, :, 0]
+    climb += slope
+    return np.asarray(np.einsum("sd,sd->s", climb, step))
 
 
 def _over(move: Array, width: Array) -> Array:

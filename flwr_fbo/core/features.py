@@ -28,10 +28,10 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.linalg import cho_solve, solve_triangular
+from scipy.linalg import solve_triangular
 
 from flwr_fbo.core.kernels import Kernel
-from flwr_fbo.core.linalg import factorise
+from flwr_fbo.core.linalg import factorise, solve
 from flwr_fbo.core.space import Array
 
 #: The range of :func:`feature_scales` in the unit cube, the first a square root of D.
@@ -198,8 +198,8 @@ class WeightPosterior:
         if not len(self.scores):
             return np.zeros(self.design.shape[1])
         if self.form == "gram":  # equation (5): Sigma^-1 Phi' = Phi' (Phi Phi' + lambda I)^-1
-            return np.asarray(self.design.T @ cho_solve((self._factor, True), self.scores))
-        return np.asarray(cho_solve((self._factor, True), self.design.T @ self.scores))
+            return np.asarray(self.design.T @ solve(self._factor, self.scores))
+        return np.asarray(solve(self._factor, self.design.T @ self.scores))
 
     def sample(self, rng: np.random.Generator) -> Array:
         """One draw of omega: (M,)."""
@@ -209,6 +209,6 @@ class WeightPosterior:
         if self.form == "gram":
             noise = np.sqrt(self.noise) * rng.standard_normal(len(self.scores))
             residual = self.scores - self.design @ normal - noise
-            return np.asarray(normal + self.design.T @ cho_solve((self._factor, True), residual))
+            return np.asarray(normal + self.design.T @ solve(self._factor, residual))
         spread = solve_triangular(self._factor, normal, lower=True, trans="T")  # cov Sigma^-1
         return np.asarray(self.mean() + np.sqrt(self.noise) * spread)

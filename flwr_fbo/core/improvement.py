@@ -25,10 +25,12 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 from scipy.special import erfcx
 
+from flwr_fbo.core.candidates import NearIncumbents
 from flwr_fbo.core.space import Array, Indices
 from flwr_fbo.core.trend import TrendedProcess
 
@@ -45,6 +47,8 @@ class Improvement:
 
     model: TrendedProcess
     best: float
+    #: Which search finds its top (`benchmarks.maxima`).
+    search: ClassVar[NearIncumbents] = NearIncumbents()
 
     @classmethod
     def over(cls, model: TrendedProcess) -> Improvement:

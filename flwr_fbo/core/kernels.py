@@ -105,7 +105,7 @@ class Matern(Kernel):
             return rising, -1.5 * decay
         s *= s
         s *= decay
-        s /= 3.0
+        s *= 1.0 / 3.0
         s += rising
         return s, (-5.0 / 6.0) * rising
 

@@ -183,6 +183,7 @@ class ThompsonSampler:
         self._seed = seed
         self._on_fit = on_fit
         self._units: list[Array] = []
+        self._stacked = np.zeros((0, space.dimension))
         self._scores: list[float] = []
         self._failed: list[Array] = []
         self._fits: dict[int, Hyperparameters] = {}
@@ -321,8 +322,14 @@ class ThompsonSampler:
         return TrendedProcess(process, self._told(advice), self._places(advice))
 
     def _places(self, advice: Advice, count: int | None = None) -> Indices:
-        units = np.array(self._units[:count]).reshape(-1, self.space.dimension)
-        return advice.regions.locate(units)
+        return advice.regions.locate(self._rows[:count])
+
+    @property
+    def _rows(self) -> Array:
+        """The units that have scores (t, D), stacked once."""
+        if len(self._stacked) != len(self._units):
+            self._stacked = np.array(self._units)
+        return self._stacked
 
     def model(self) -> GaussianProcess:
         """The posterior over the agent's own objective, in standardised scores."""
@@ -347,7 +354,7 @@ class ThompsonSampler:
     def _embedded(self, count: int | None = None) -> Array:
         if not self._units:
             return np.zeros((0, self.space.embedding_dimension))
-        return self.space.embed(np.array(self._units[:count]))
+        return self.space.embed(self._rows[:count])
 
     def _targets(self, count: int | None = None) -> Array:
         y = np.array(self._scores[:count])
@@ -394,7 +401,7 @@ class ThompsonSampler:
     def _incumbents(self) -> Array | None:
         if not self._scores:
             return None
-        return np.array(self._units)[np.argsort(self._scores)[-5:]]
+        return np.asarray(self._rows[np.argsort(self._scores)[-5:]])
 
     def remember_fit(self, observations: int, parameters: Mapping[str, Any]) -> None:
         """Put back a fit that was made before, so that it need not be made again."""
@@ -414,6 +421,7 @@ class ThompsonSampler:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a stored state."""
         self._units = [np.array(u) for u in state["units"]]
+        self._stacked = np.array(self._units).reshape(-1, self.space.dimension)
         self._scores = [float(s) for s in state["scores"]]
         self._failed = [np.array(u) for u in state["failed"]]
         self._fits, self._model = {}, None

@@ -183,24 +183,36 @@ class TrendedProcess:
             basis = _with_constant(told)
         kernel = self.process.kernel
         scaled = x / kernel.lengthscales
-        correlation, slope = kernel.profile(plain_distance(scaled, *self._scaled))
+        minus_twice, lengths, points = self._columns
+        squared = scaled @ minus_twice
+        squared += lengths
+        squared += np.einsum("ne,ne->n", scaled, scaled)[:, None]
+        correlation, slope = kernel.profile(np.maximum(squared, 0.0, out=squared))
         mean, variance, half = self._moments(basis, correlation)
 
         def pull(by_mean: Array, by_variance: Array) -> Array:
-            twice = 2.0 * by_variance[:, None]
-            by_cross = by_mean[:, None] * self._weights - twice * (half @ self._root)  # (n, t)
-            by_square = slope * by_cross
-            by_square *= 2.0 * kernel.variance
-            total = by_square.sum(axis=1)[:, None] * scaled - by_square @ self._scaled[0]
-            total /= kernel.lengthscales
+            twice = 2.0 * by_variance
+            by_cross = (half * -twice[:, None]) @ self._root
+            by_cross += by_mean[:, None] * self._weights  # (n, t)
+            pulled = (slope * by_cross) @ points  # (n, E + 1)
+            total = pulled[:, -1:] * scaled
+            total -= pulled[:, :-1]
+            total *= 2.0 * kernel.variance / kernel.lengthscales
             if steep is None:
                 return np.asarray(total)
             prior, spread = self._prior
-            by_told = by_mean * prior[1] + twice[:, 0] * spread[1] * basis[:, 1]
+            by_told = by_mean * prior[1] + twice * spread[1] * basis[:, 1]
             by_told += by_cross @ self._lifted[1]
-            return np.asarray(total + by_told[:, None] * steep)
+            total += by_told[:, None] * steep
+            return np.asarray(total)
 
         return mean, variance, pull
+
+    @cached_property
+    def _columns(self) -> tuple[Array, Array, Array]:
+        """-2 times the scaled points (E, t), their squared lengths, and (points, 1): (t, E + 1)."""
+        scaled, lengths = self._scaled
+        return -2.0 * scaled.T, lengths, np.column_stack([scaled, np.ones(len(scaled))])
 
     def sample_path(self, rng: np.random.Generator, beta: float = 1.0) -> TrendedPath:
         """A function from the posterior, its spread times ``beta``: coefficients, then g."""

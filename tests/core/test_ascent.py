@@ -158,6 +158,11 @@ def test_where_only_the_best_matters_it_is_found_with_less_work():
     assert value.max() == pytest.approx(expected.max(), abs=1e-7)
     np.testing.assert_allclose(value.max(), hills(x, None)[0].max(), atol=1e-7)
     assert sum(sizes) < 0.8 * sum(all_sizes)
+    # the less a climb may gain of what its step promises, the sooner it is given up
+    few, few_sizes = looked(hills)
+    _, value = maximise(few, starts, *box, only_best=True, doubted=3.0)
+    assert value.max() == pytest.approx(expected.max(), abs=1e-7)
+    assert sum(few_sizes) < sum(sizes)
 
 
 def test_it_leaves_a_saddle_and_a_slope_without_end():
