@@ -74,7 +74,9 @@ def problem_named(name: str, seed: int) -> Problem:
         return Problem("synthetic", PARTIES[name], seed, **shape, **{"observation-noise": 1e-4})
     if name == "writers":
         return Problem("emnist", PARTIES[name], seed, data="writers")
-    return Problem(name.removesuffix("-x4"), PARTIES[name], seed)
+    if name == "landmine-x4":
+        return Problem("landmine", PARTIES[name], seed, **{"repeat-parties": True})
+    return Problem(name, PARTIES[name], seed)
 
 
 # ------------------------------------------------------------------ what is run
