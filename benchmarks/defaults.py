@@ -342,7 +342,7 @@ def report() -> list[str]:
     """All tables."""
     lines: list[str] = ["### What is sent", "", *sent(), ""]
     for name in PARTIES:
-        against = ("Optuna TPE, alone", "local TS", "our agent, alone")
+        against = ("Optuna TPE, alone", "random search", "local TS", "our agent, alone")
         for kind, others in (("run", against), ("join", ("alone",))):
             made = table(kind, name, others)
             said = (
