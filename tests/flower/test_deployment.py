@@ -124,7 +124,12 @@ def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_pa
             assert notes(running, agent)["end"] == notes(running, agent)["begin"] == len(history)
         assert max(e.seconds for e in histories[0]) > TIMEOUT
         assert any(e.round == 1 for e in histories[1])
-        assert rounds[1]["missing"] == rounds[2]["missing"] == "1" or rounds[2]["missing"] == "2"
+        # Round 1 did without the node that was killed in it, and the round of agent 0's long
+        # evaluation without agent 0: no reply came, or on a busy machine Flower's word for that.
+        (long,) = (e.round for e in histories[0] if e.seconds > TIMEOUT)
+        without = [int(r["asked"]) - int(r["replied"]) for r in rounds]
+        assert without[1] >= 1, rounds
+        assert without[long] >= 1, (long, rounds)
         # The killed one is back: it was killed in round 1, and what evaluates later is another
         # process. Both answer again; on a busy machine not in every round.
         assert rounds[-1]["asked"] == "2"
