@@ -15,7 +15,7 @@ from collections.abc import Callable
 import numpy as np
 
 from flwr_fbo.core.dp_fts_de import DPFTSDESettings
-from flwr_fbo.core.features import RandomFeatures
+from flwr_fbo.core.features import RandomFeatures, feature_scales
 from flwr_fbo.core.kernels import kernel_named
 from flwr_fbo.core.regions import split_space
 from flwr_fbo.core.space import Float, Space
@@ -44,7 +44,8 @@ def sampler_with(
     rng = np.random.default_rng(seed)
     space = Space({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
     settings = settings or ThompsonSettings(features=count)
-    kernel = kernel_named("se", settings.feature_lengthscale or 0.2 * dimension**0.5)
+    scales = settings.feature_lengthscale or feature_scales(count, dimension)
+    kernel = kernel_named("se", scales)
     features = RandomFeatures.draw(kernel, count, dimension, np.random.default_rng(0))
     sampler = ThompsonSampler(space, settings, features, (seed,))
     for unit in rng.random((observations, dimension)):

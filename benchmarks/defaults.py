@@ -224,7 +224,7 @@ def store(kind: str, name: str, methods: dict[str, Callable[[int], Array]], seed
             line = {"kind": kind, "problem": name, "method": method, "seed": seed, "at": at,
                     "best": best}  # fmt: skip
             with RESULTS.open("a") as file:
-                file.write(json.dumps(line) + "\n")
+                file.write(json.dumps(line, separators=(",", ":")) + "\n")
             shown = " ".join(f"{v:.4f}" for v in 1 - np.mean(best, axis=0))
             spent = time.process_time() - start
             print(f"{name} {method:<32} seed {seed}: {shown}  ({spent:.0f} s)", flush=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -17,7 +18,7 @@ from benchmarks.ratios import SAVED, with_table
 from benchmarks.reproduce import checks
 from benchmarks.reproduce.__main__ import FIGURES, RESULTS, chosen, listing, missing
 from benchmarks.reproduce.figures import SIZES, Figure, Run, Size
-from benchmarks.reproduce.store import Store
+from benchmarks.reproduce.store import Store, thinned
 from benchmarks.reproduce.table import last, page
 from flwr_fbo.core import acquisition, gp
 from flwr_fbo.core.aggregation import WeightedSum
@@ -151,6 +152,18 @@ def test_a_run_is_made_once_and_survives_a_torn_line(tmp_path: Path) -> None:
     assert made == [100]
     again.make(run, 101, work)  # not onto the torn line
     assert Store(tmp_path).get(run, 101) == first
+
+
+def test_of_a_long_curve_its_shape_its_mean_and_its_end_are_kept() -> None:
+    curve = [1.0 / (t + 1) for t in range(101)]
+    kept = thinned({"curve": curve, "epsilon": 2.0})
+    assert len(kept["curve"]) == 9
+    assert (kept["curve"][0], kept["curve"][-1]) == (curve[0], curve[-1])
+    assert kept["epsilon"] == 2.0
+    for measure in ("mean", "end"):
+        figure = replace(figure_of(checks.below("a", "b")), measure=measure)
+        assert figure.number(kept) == pytest.approx(figure.number({"curve": curve}), rel=1e-12)
+    assert thinned({"curve": curve[:9]}) == {"curve": curve[:9]}  # short ones are kept whole
 
 
 def test_quick_runs_prove_nothing(tmp_path: Path) -> None:

@@ -68,7 +68,7 @@ class Figure:
 
     def number(self, result: Mapping[str, Any]) -> float:
         """What a run comes to."""
-        if self.measure not in ("mean", "end"):
+        if self.measure in result or self.measure not in ("mean", "end"):
             return float(result[self.measure])
         curve = np.asarray(result["curve"], dtype=np.float64)
         return float(curve[-1] if self.measure == "end" else curve.mean())

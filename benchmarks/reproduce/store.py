@@ -9,10 +9,14 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .figures import Run
 
 #: Digits that are kept of a measurement.
 DIGITS = 6
+#: Points that are kept of a curve, beside its mean and its end: its shape.
+POINTS = 9
 
 
 def key_of(run: Run, seed: int) -> str:
@@ -48,7 +52,7 @@ class Store:
         if known is not None:
             return known
         started = time.process_time()
-        result = rounded(dict(work(run, seed)))
+        result = thinned(rounded(work(run, seed)))
         entry = {
             "key": key_of(run, seed), "kind": run.kind, "settings": dict(run.settings),
             "seed": seed, "cpu_seconds": round(time.process_time() - started, 2),
@@ -62,6 +66,15 @@ class Store:
             )
         self._known[entry["key"]] = entry
         return result
+
+
+def thinned(result: Mapping[str, Any]) -> dict[str, Any]:
+    """A result whose curve, where it is long, is a few of its points, its mean and its end."""
+    curve = result.get("curve", ())
+    if len(curve) <= POINTS:
+        return dict(result)
+    shape = [curve[round(i * (len(curve) - 1) / (POINTS - 1))] for i in range(POINTS)]
+    return {**result, "curve": shape, "mean": float(np.mean(curve)), "end": curve[-1]}
 
 
 def rounded(content: Any) -> Any:
