@@ -19,7 +19,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from flwr_fbo.core.acquisition import CANDIDATES, STARTS, argmax, quasi_random
-from flwr_fbo.core.features import RandomFeatures
+from flwr_fbo.core.features import RandomFeatures, feature_scales
 from flwr_fbo.core.gp import GaussianProcess, Path
 from flwr_fbo.core.improvement import Improvement
 from flwr_fbo.core.kernels import kernel_named
@@ -56,7 +56,7 @@ def surface(kind: str, dimension: int, seed: int) -> tuple[Any, Space, Regions, 
         y *= np.sign(y[0])  # the close ones are the good ones
     incumbents = x[np.argsort(y)[-INCUMBENTS:]]
     process = GaussianProcess(kernel, noise, x, (y - y.mean()) / y.std())
-    shared = kernel_named("se", 0.2 * np.sqrt(dimension))
+    shared = kernel_named("se", feature_scales(200, dimension))
     features = RandomFeatures.draw(shared, 200, dimension, rng)
     weights = rng.uniform(0.1, 2.0) * rng.standard_normal((regions.count, 200))
     advice = Path(features, weights)

@@ -90,7 +90,7 @@ class Improvement:
 
 def log_gain(z: Array) -> tuple[Array, Array, Array]:
     """log h for h = z Phi(z) + phi(z), and phi / h and Phi / h: three of (n,)."""
-    mills = HALF_PI_ROOT * erfcx(z * -(0.5**0.5))  # Phi / phi; inf for large z
+    mills = HALF_PI_ROOT * erfcx(np.minimum(z, LARGE) * -(0.5**0.5))  # Phi / phi
     if not len(z) or z.min() < FAR or z.max() > LARGE:
         return _log_gain_of_any(z, mills)
     share = 1.0 + z * mills  # h / phi

@@ -53,6 +53,15 @@ def test_the_log_of_the_gain_to_the_last_tail(z):
     assert found[2] == pytest.approx(by_tail, rel=2 * error)
 
 
+def test_a_gain_that_is_certain_overflows_nowhere():
+    # Phi / phi passes the largest double near z = 37.65: a warning is an error here
+    z = np.linspace(37.6, 37.7, 3001)
+    logarithm, by_density, by_tail = log_gain(z)
+    np.testing.assert_allclose(logarithm, np.log(z), rtol=1e-14)
+    assert not by_density.any()
+    np.testing.assert_allclose(by_tail, 1 / z, rtol=1e-14)
+
+
 def test_the_log_of_the_gain_rises_everywhere():
     z = np.concatenate([-np.geomspace(1e6, 1e-3, 4000), np.linspace(0.0, 40.0, 4000)])
     assert np.all(np.diff(log_gain(z)[0]) > 0)
