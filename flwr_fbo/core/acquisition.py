@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from flwr_fbo.core.ascent import DOUBTED, Objective, maximise
+from flwr_fbo.core.ascent import Care, Objective, maximise
 from flwr_fbo.core.candidates import CANDIDATES, STARTS, NearIncumbents, quasi_random
 from flwr_fbo.core.regions import Regions
 from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Parameter, Space
@@ -74,16 +74,15 @@ def argmax(
     everything = all_points(space)
     if everything is not None:
         return _exact(path, space, everything, regions)
-    continuous = all(isinstance(p, Float) for p in space.parameters.values())
     known = incumbents if incumbents is not None and len(incumbents) else None
     search: NearIncumbents | None = getattr(path, "search", None)
-    if search is None or not continuous or space.dimension > search.coordinates:
+    if search is None or not space.continuous or space.dimension > search.coordinates:
         search = None
     if search is not None and known is not None:
         return _searched(path, space, regions, search, search.points(space, rng, known))
     points = quasi_random(CANDIDATES, space.dimension, rng)
     points = points if known is None else np.vstack([points, known])
-    points = points if continuous else space.snap(points)
+    points = points if space.continuous else space.snap(points)
     return _searched(path, space, regions, None, points)
 
 
@@ -98,14 +97,16 @@ def _searched(
     scores = path.scan(space.embed(points), _located(regions, points))
     order = np.argsort(-scores)
     tolerance = TOLERANCE * float(scores[order[0]] - scores[order[2]])
-    chosen, doubted = order[:STARTS], DOUBTED
-    if search is not None:
-        chosen, doubted = search.chosen(points, order), search.doubted
-        tolerance = max(tolerance, search.tolerance)
-    best, value = _refine(path, space, points[chosen], regions, tolerance, doubted)
-    if not all(isinstance(p, Float) for p in space.parameters.values()):
+    if search is None:
+        chosen, care = order[:STARTS], Care(tolerance, only_best=True)
+    else:
+        boxes = 1 if regions is None else regions.count
+        chosen = search.chosen(points, order)
+        care = search.care(space.dimension, boxes, tolerance)
+    best, value = _refine(path, space, points[chosen], regions, care)
+    if not space.continuous:
         value = path.value(space.embed(best), _located(regions, best))
-        best, value = _exchange(path, space, best, value, regions, tolerance)
+        best, value = _exchange(path, space, best, value, regions, care)
     return np.asarray(best[int(np.argmax(value))])
 
 
@@ -138,8 +139,7 @@ def _refine(
     space: Space,
     starts: Array,
     regions: Regions | None,
-    tolerance: float,
-    doubted: float = DOUBTED,
+    care: Care,
 ) -> tuple[Array, Array]:
     """Climb from the starts (S, D), each within its sub-region, to points of the space.
 
@@ -153,7 +153,7 @@ def _refine(
     high = np.ones_like(starts) if regions is None else regions.high[place]
     objective = _objective(path, space, starts, climbs, place)
     box = low[:, climbs], high[:, climbs]
-    x, value = maximise(objective, starts[:, climbs], *box, tolerance, True, doubted)
+    x, value = maximise(objective, starts[:, climbs], *box, care)
     if climbs.all():
         units = x
     else:
@@ -171,7 +171,7 @@ def _objective(
     """The path as a function of the coordinates that climb, to climb by."""
     gradient_at = getattr(path, "to_climb", path.value_and_gradient)
     everything = climbs.all() and space.embedding_dimension == space.dimension
-    embedded = _embedded_columns(space)[climbs]
+    embedded = None if everything else _embedded_columns(space)[climbs]
 
     def objective(x: Array, rows: np.ndarray) -> tuple[Array, Array]:
         where = None if place is None else place[rows]
@@ -217,7 +217,7 @@ def _exchange(
     units: Array,
     value: Array,
     regions: Regions | None,
-    tolerance: float,
+    care: Care,
 ) -> tuple[Array, Array]:
     """Try other values of each discrete parameter of the best points until none improves."""
     order = np.argsort(-value)[: STARTS // 4]
@@ -237,7 +237,7 @@ def _exchange(
             better = scores[np.arange(len(units)), pick] > value
             units[better] = trial[np.arange(len(units)), pick][better]
             value = np.maximum(value, scores.max(axis=1))
-        units, value = _refine(path, space, units, regions, tolerance)
+        units, value = _refine(path, space, units, regions, care)
         if not np.any(value > before + 1e-12):
             break
     return units, value

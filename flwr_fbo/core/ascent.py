@@ -34,18 +34,31 @@ Objective = Callable[[Array, np.ndarray], tuple[Array, Array]]
 #: How far aside an evaluation looks, as a share of the box. Gradients in single precision, good to
 #: 1e-6 or so of their size, then give a Hessian that is good to a hundredth.
 ASIDE = 3e-4
-#: First radius of trust.
-RADIUS = 0.25
 #: Where only the best row matters: how many times what its next step promises a row may yet gain,
 #: if its quadratic foretold its last step to within a fifth and has its top in reach.
 BELIEVED = 1.1
-#: And if not, where the caller knows nothing better of the function.
-DOUBTED = 10.0
 #: A row follows the best one if its step leads to nearer where the best one's leads than so many
 #: times the step's length. That is believed once the best one's quadratic has foretold a step.
 FOLLOWS = 1.0
 #: Low and high ends, and widths: (S, D) each.
 Box: TypeAlias = tuple[Array, ...]
+
+
+@dataclass(frozen=True)
+class Care:
+    """How closely a maximisation looks."""
+
+    #: A row stops when a step promises less than this: that step is taken, and its value is what is
+    #: promised.
+    tolerance: float = 1e-8
+    #: Only the largest maximum matters: a row waits, perhaps for ever, while it is not expected to
+    #: become that, by more than the tolerance.
+    only_best: bool = False
+    #: It may gain so many times what its step promises while its quadratic has not proved right.
+    doubted: float = 10.0
+    #: First radius of trust, as a share of the box.
+    radius: float = 0.25
+    iterations: int = 30
 
 
 @dataclass
@@ -72,27 +85,20 @@ def maximise(
     starts: Array,
     low: Array,
     high: Array,
-    tolerance: float = 1e-8,
-    only_best: bool = False,
-    doubted: float = DOUBTED,
-    iterations: int = 30,
+    care: Care | None = None,
 ) -> tuple[Array, Array]:
-    """Maximisers (S, D) and maxima (S,) reached from the starts (S, D) within ``[low, high]``.
-
-    A row stops when a step promises less than ``tolerance``: that step is taken, and its value is
-    what is promised. With ``only_best`` only the largest maximum matters: a row waits, perhaps for
-    ever, while it is not expected to become that. It may gain ``doubted`` times what its step
-    promises while its quadratic has not proved to be right.
-    """
-    low, high = np.broadcast_to(low, starts.shape), np.broadcast_to(high, starts.shape)
+    """Maximisers (S, D) and maxima (S,) reached from the starts (S, D) within ``[low, high]``."""
+    care = care or Care()
+    if low.shape != starts.shape:
+        low, high = np.broadcast_to(low, starts.shape), np.broadcast_to(high, starts.shape)
     box, rows = (low, high, high - low), np.arange(len(starts))
     at = _look(objective, np.minimum(np.maximum(starts, low), high), rows, box)
-    radius, foretold = np.full(len(rows), RADIUS), np.zeros(len(rows), dtype=bool)
+    radius, foretold = np.full(len(rows), care.radius), np.zeros(len(rows), dtype=bool)
     trial, promised, whole = _step(at, radius, box)
-    for _ in range(iterations):
-        going = promised > tolerance
-        if only_best:
-            going &= _hopeful(at, trial, promised, foretold & whole, doubted)
+    for _ in range(care.iterations):
+        going = promised > care.tolerance
+        if care.only_best:
+            going &= _hopeful(at, trial, promised, foretold & whole, care)
         rows = np.flatnonzero(going)
         if not len(rows):
             break
@@ -103,22 +109,23 @@ def maximise(
         radius[rows] *= np.where(share > 0.75, 2.0, np.where(share < 0.25, 0.25, 1.0))
         at.replace(rows, new, share > 0.0)
         trial[rows], promised[rows], whole[rows] = _step(at[rows], radius[rows], here)
-    last = (promised > 0.0) & (promised <= tolerance)
+    last = (promised > 0.0) & (promised <= care.tolerance)
     return np.where(last[:, None], trial, at.x), at.value + np.where(last, promised, 0.0)
 
 
 def _hopeful(
-    at: _View, trial: Array, promised: Array, believed: np.ndarray, doubted: float
+    at: _View, trial: Array, promised: Array, believed: np.ndarray, care: Care
 ) -> np.ndarray:
     """Which rows may yet become the best one, and do not follow it to the same place: (S,)."""
     sure = at.value + np.where(believed, promised, 0.0)
     best = int(np.argmax(sure))
-    most = at.value + np.where(believed, BELIEVED, doubted) * promised
+    most = at.value + np.where(believed, BELIEVED, care.doubted) * promised - care.tolerance
+    most[best] = np.inf
     apart, ahead = trial - trial[best], trial - at.x
     follows = np.einsum("sd,sd->s", apart, apart) < FOLLOWS**2 * np.einsum("sd,sd->s", ahead, ahead)
     follows &= believed[best]
     follows[best] = False
-    return np.asarray((most >= sure[best]) & ~follows)
+    return np.asarray((most > sure[best]) & ~follows)
 
 
 def _look(objective: Objective, x: Array, rows: np.ndarray, box: Box) -> _View:
@@ -169,8 +176,8 @@ def _step(at: _View, radius: Array, box: Box) -> tuple[Array, Array, np.ndarray]
 
 def _shortened(step: Array, radius: Array) -> tuple[Array, np.ndarray]:
     """Steps of at most the radius (S, D), and which had to be shortened (S,)."""
-    share = radius / (np.sqrt(np.einsum("sd,sd->s", step, step)) + 1e-300)
-    return step * np.minimum(1.0, share)[:, None], share < 1.0
+    longer = np.sqrt(np.einsum("sd,sd->s", step, step)) / radius
+    return step / np.maximum(longer, 1.0)[:, None], longer > 1.0
 
 
 def _promised(step: Array, slope: Array, bend: Array) -> Array:

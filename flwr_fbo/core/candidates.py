@@ -9,6 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_fbo.core.ascent import Care
 from flwr_fbo.core.space import Array, Indices, Space
 
 #: Candidates of a search, and the best of them from which it climbs.
@@ -45,7 +46,7 @@ class NearIncumbents:
     #: of 30 queries ended 0.04 +- 0.02 worse, of a spread of 1.
     coordinates: int = 2
     #: Candidates over the whole space.
-    candidates: int = 256
+    candidates: int = 128
     #: Around each incumbent, at distances from the first to the last, times the root of D.
     probes: int = 8
     nearest: float = 3e-3
@@ -54,10 +55,10 @@ class NearIncumbents:
     pool: int = 64
     #: ... at most so many.
     starts: int = 8
-    #: A step that promises less than this is the last: a third of a percent of an improvement.
-    tolerance: float = 3e-3
+    #: The last step of a climb promises at most two percent of an improvement.
+    tolerance: float = 2e-2
     #: What a climb may gain, in what its next step promises, before that has proved to be right.
-    doubted: float = 3.0
+    doubted: float = 1.2
 
     def points(self, space: Space, rng: np.random.Generator, incumbents: Array) -> Array:
         """Candidates: (n, D)."""
@@ -70,11 +71,23 @@ class NearIncumbents:
         near = np.repeat(incumbents, self.probes, axis=0) + ahead
         return np.concatenate([whole, incumbents, np.minimum(np.maximum(near, 0.0), 1.0)])
 
+    def care(self, dimension: int, boxes: int, tolerance: float) -> Care:
+        """How climbs are made, each in one of so many equal boxes that fill the space.
+
+        A start has no better one nearby, so that its top is not expected to be far.
+        """
+        radius = self._apart(dimension, boxes)
+        return Care(max(tolerance, self.tolerance), True, self.doubted, radius)
+
+    def _apart(self, dimension: int, boxes: int = 1) -> float:
+        """How far candidates over the whole space are apart, in widths of a box."""
+        return float(min(1.0, boxes / self.candidates) ** (1.0 / dimension))
+
     def chosen(self, points: Array, order: Indices) -> Indices:
         """From which of the points (n, D), given their order, to climb: (S,)."""
         dimension = points.shape[1]
         best = order[: self.pool]
-        near = self.candidates ** (-1.0 / dimension)  # how far candidates are apart
+        near = self._apart(dimension)
         pool = points[best]
         square = pool @ (-2.0 * pool.T)
         lengths = -0.5 * square.diagonal()

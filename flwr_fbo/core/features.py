@@ -31,7 +31,7 @@ from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
 from flwr_fbo.core.kernels import Kernel
-from flwr_fbo.core.linalg import factorise, solve
+from flwr_fbo.core.linalg import factorise, lift, solve
 from flwr_fbo.core.space import Array
 
 #: The range of :func:`feature_scales` in the unit cube, the first a square root of D.
@@ -78,16 +78,35 @@ class RandomFeatures:
         """The features of the rows of x (n, E): (n, M), each row of norm one.
 
         The last rows are remembered: those of an agent's own points are asked for again and
-        again, one more at a time.
+        again, one more at a time. They cannot be written to.
         """
         known, waves = self.__dict__.get("_last", (x[:0], np.zeros((0, self.count))))
         if x.shape[1] > FEW_COORDINATES or not np.array_equal(known, x[: len(known)]):
             known, waves = x[:0], waves[:0]
+            self.__dict__.pop("_products", None)
         if len(known) < len(x):
             waves = np.concatenate([waves, self._waves(x[len(known) :])])
+            waves.setflags(write=False)
             if len(x) <= REMEMBERED:
                 self.__dict__["_last"] = (x.copy(), waves)
-        return np.array(waves[: len(x)])
+        return np.asarray(waves[: len(x)])
+
+    def products(self, x: Array) -> Array:
+        """phi(x)'phi(x') for all pairs of rows of x (n, E): (n, n), remembered like the rows."""
+        waves, count = self(x), len(x)
+        if x.shape[1] > FEW_COORDINATES or count > REMEMBERED:
+            return np.asarray(waves @ waves.T)
+        known = self.__dict__.get("_products", np.zeros((0, 0)))
+        if len(known) < count:
+            grown = np.zeros((count, count))
+            grown[: len(known), : len(known)] = known
+            # Row by row, for the reason given in :meth:`_waves`.
+            for row in range(len(known), count):
+                grown[row, : row + 1] = waves[: row + 1] @ waves[row]
+                grown[:row, row] = grown[row, :row]
+            grown.setflags(write=False)
+            self.__dict__["_products"] = known = grown
+        return np.asarray(known)
 
     def _waves(self, x: Array) -> Array:
         if x.shape[1] > FEW_COORDINATES:
@@ -95,7 +114,8 @@ class RandomFeatures:
         else:
             # Not by a product of matrices: in its last bit a row must not depend on how many
             # others there are, or an agent that was restored would propose other points.
-            waves = np.tile(self.phases, (len(x), 1))  # (n, M)
+            waves = np.empty((len(x), self.count))
+            waves[:] = self.phases
             for coordinate, frequencies in zip(x.T, self.frequencies.T, strict=True):
                 waves += coordinate[:, None] * frequencies
         np.cos(waves, out=waves)
@@ -170,7 +190,7 @@ class WeightPosterior:
     :math:`\Sigma_t = \Phi^\top \Phi + \lambda I` and :math:`\nu_t = \Sigma_t^{-1} \Phi^\top y`.
     With fewer observations than features the same distribution is computed from the t x t
     Gram matrix, by equation (5) for the mean and, for a sample, by correcting a prior draw
-    (Matheron's rule); ``form`` overrides that choice.
+    (Matheron's rule); ``form`` overrides that choice. Whoever has the Gram matrix gives it.
     """
 
     def __init__(
@@ -179,19 +199,28 @@ class WeightPosterior:
         scores: Array,
         noise: float,
         form: Literal["gram", "design"] | None = None,
+        gram: Array | None = None,
     ) -> None:
         if not noise > 0:
             raise ValueError(f"`noise` must be > 0, but got {noise!r}")
         self.design, self.scores, self.noise = design, scores, noise
         count, features = design.shape
         self.form = form or ("gram" if count < features else "design")
+        self._gram = gram
+
+    @classmethod
+    def at(cls, features: RandomFeatures, x: Array, scores: Array, noise: float) -> WeightPosterior:
+        """Of the weights of some features, given scores at x (n, E)."""
+        gram = features.products(x) if len(x) < features.count else None
+        return cls(features(x), scores, noise, gram=gram)
 
     @cached_property
     def _factor(self) -> Array:
-        gram = self.form == "gram"
-        square = self.design @ self.design.T if gram else self.design.T @ self.design
-        square[np.diag_indices_from(square)] += self.noise
-        return factorise(square)
+        if self.form == "design":
+            square = self.design.T @ self.design
+        else:
+            square = self.design @ self.design.T if self._gram is None else self._gram.copy()
+        return factorise(lift(square, self.noise))
 
     def mean(self) -> Array:
         """nu_t: (M,)."""

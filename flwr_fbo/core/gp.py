@@ -26,7 +26,7 @@ from scipy.linalg import solve_triangular
 
 from flwr_fbo.core.features import RandomFeatures, WeightPosterior
 from flwr_fbo.core.kernels import Kernel, blocks, plain_distance, rough_distance
-from flwr_fbo.core.linalg import extend, factorise, solve
+from flwr_fbo.core.linalg import extend, factorise, lift, solve
 from flwr_fbo.core.space import Array
 
 #: Features that carry the prior part of a path. The data part is exact, so that this bounds
@@ -134,22 +134,39 @@ class GaussianProcess:
         self.x, self.y = x, y
 
     @cached_property
+    def covariance(self) -> Array:
+        """K + noise I: (t, t)."""
+        return self._with_rows(np.zeros((0, 0)))
+
+    def _with_rows(self, known: Array) -> Array:
+        """The covariances, from those of the first rows, which end in the same block, or of none.
+
+        They are a function of the rows alone, to the last bit: those of whole blocks are computed
+        at once, and those of a block that has begun row by row.
+        """
+        count = len(self.x)
+        square = np.zeros((count, count))
+        start = count // BLOCK * BLOCK
+        if not len(known):
+            known = lift(self.kernel(self.x[:start], self.x[:start]), self.noise)
+        square[: len(known), : len(known)] = known
+        for row in range(len(known), count):
+            cross = self.kernel(self.x[row : row + 1], self.x[:row])[0]  # (row,)
+            square[row, :row] = square[:row, row] = cross
+            square[row, row] = self.kernel.variance + self.noise
+        return square
+
+    @cached_property
     def _factor(self) -> Array:
         start = len(self.x) // BLOCK * BLOCK
-        return self._extended(factorise(self._covariance(start)), start)
-
-    def _covariance(self, count: int) -> Array:
-        square = self.kernel(self.x[:count], self.x[:count])
-        square[np.diag_indices_from(square)] += self.noise
-        return square  # (count, count)
+        return self._extended(factorise(self.covariance[:start, :start]), start)
 
     def _extended(self, factor: Array, known: int) -> Array:
         """The factor of all rows from that of the first ``known``, one row at a time."""
-        corner = self.kernel.variance + self.noise
+        square = self.covariance
         for row in range(known, len(self.x)):
-            cross = self.kernel(self.x[:row], self.x[row : row + 1])[:, 0]  # (row,)
-            larger = extend(factor, cross, corner)
-            factor = factorise(self._covariance(row + 1)) if larger is None else larger
+            larger = extend(factor, square[row, :row], square[row, row])
+            factor = factorise(square[: row + 1, : row + 1]) if larger is None else larger
         return factor
 
     def _solve(self, right: Array) -> Array:
@@ -167,15 +184,17 @@ class GaussianProcess:
         """
         larger = GaussianProcess(self.kernel, self.noise, x, y)
         known = len(self.y)
-        same_block = known // BLOCK == len(y) // BLOCK
-        if same_block and "_factor" in self.__dict__ and np.array_equal(x[:known], self.x):
-            larger.__dict__["_factor"] = larger._extended(self._factor, known)
+        if known // BLOCK == len(y) // BLOCK and np.array_equal(x[:known], self.x):
+            if "covariance" in self.__dict__:
+                larger.__dict__["covariance"] = larger._with_rows(self.covariance)
+            if "_factor" in self.__dict__:
+                larger.__dict__["_factor"] = larger._extended(self._factor, known)
         return larger
 
     def with_scores(self, y: Array) -> GaussianProcess:
         """The same process with other scores at the same rows, whose factor they share."""
         other = GaussianProcess(self.kernel, self.noise, self.x, y)
-        other.__dict__["_factor"] = self._factor
+        other.__dict__["covariance"], other.__dict__["_factor"] = self.covariance, self._factor
         return other
 
     def posterior(self, x: Array) -> tuple[Array, Array]:

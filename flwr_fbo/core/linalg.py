@@ -22,13 +22,14 @@ class FactorisationError(ArithmeticError):
 
 def factorise(square: Array) -> Array:
     """Lower Cholesky factor of a symmetric positive (semi-)definite matrix (n, n)."""
-    if not np.all(np.isfinite(square)):
+    if not np.isfinite(square).all():
         raise FactorisationError("a covariance matrix must be finite, but has NaN or infinity")
     if not len(square):
         return np.zeros((0, 0))
-    scale = float(np.mean(np.diag(square)))
     for jitter in JITTER:
-        lifted = square + jitter * scale * np.eye(len(square)) if jitter else square
+        lifted = (
+            square + jitter * np.diag(square).mean() * np.eye(len(square)) if jitter else square
+        )
         factor, failed = lapack.dpotrf(lifted, lower=1)
         if not failed:
             return np.asarray(factor)
@@ -36,6 +37,13 @@ def factorise(square: Array) -> Array:
         f"a covariance matrix of {len(square)} points is not positive definite, even with "
         f"{JITTER[-1]:g} of its variance added to the diagonal"
     )
+
+
+def lift(square: Array, amount: float) -> Array:
+    """A square matrix with something added to its diagonal, in place."""
+    diagonal = np.einsum("ii->i", square)  # a view
+    diagonal += amount
+    return square
 
 
 def extend(factor: Array, cross: Array, corner: float) -> Array | None:

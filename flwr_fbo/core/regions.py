@@ -58,6 +58,8 @@ class Regions:
 
     def locate(self, units: Array) -> Indices:
         """The number of the sub-region that each row (n, D) lies in: (n,)."""
+        if self.count == 1:
+            return np.zeros(len(units), dtype=np.int64)
         # By comparison with the very numbers that are the boxes' ends: j / k * k may not be j.
         cells = tuple(
             np.searchsorted(np.arange(1, k) / k, units[:, d], side="right")

@@ -73,11 +73,12 @@ class ScoreScale:
 def standardised(scores: Array, told: tuple[float, float] | None = None) -> Array:
     """Scores (t,) with mean 0 and spread 1, by their own moments or with what others told."""
     if told is None:
-        if not scores.any():
+        size = float(np.abs(scores).max(initial=0.0))
+        if size == 0.0:
             return scores
-        y = scores / np.abs(scores).max()  # squares of huge scores would overflow
-        y = y - y.mean()
-        spread = float(y.std())
+        y = scores / size  # squares of huge scores would overflow
+        y -= y.sum() / len(y)
+        spread = math.sqrt(float(y @ y) / len(y))
         return y / spread if spread > 1e-12 else np.zeros_like(y)
     size = max(1.0, float(np.abs(scores).max(initial=0.0)))  # as above
     y, mean, spread = scores / size, told[0] / size, told[1] / size

@@ -28,6 +28,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -116,6 +117,11 @@ class Space:
         """How many coordinates a point has."""
         return len(self.parameters)
 
+    @cached_property
+    def continuous(self) -> bool:
+        """Whether every parameter is a Float."""
+        return all(isinstance(p, Float) for p in self.parameters.values())
+
     @property
     def embedding_dimension(self) -> int:
         """How many columns :meth:`embed` returns."""
@@ -197,7 +203,7 @@ class Space:
                 raise SpaceError(f"no point of the finite space lies in the box [{low}, {high}]")
             return np.asarray(inside[rng.integers(len(inside), size=n)])
         uniform = rng.uniform(low, high, (n, self.dimension))
-        if all(isinstance(p, Float) for p in self.parameters.values()):
+        if self.continuous:
             return uniform
         lows, highs = (np.broadcast_to(v, self.dimension) for v in (low, high))
         for i, (name, p) in enumerate(self.parameters.items()):

@@ -185,6 +185,8 @@ class ThompsonSampler:
         self._units: list[Array] = []
         self._stacked = np.zeros((0, space.dimension))
         self._scores: list[float] = []
+        self._values = np.zeros(0)
+        self._standard: tuple[Array, tuple[float, float] | None, Array] | None = None
         self._failed: list[Array] = []
         self._fits: dict[int, Hyperparameters] = {}
         self._model: GaussianProcess | None = None
@@ -303,8 +305,8 @@ class ThompsonSampler:
         if self.features is None:
             raise ValueError("an agent without shared features has no message")
         s = self.settings
-        design = self.features(self._embedded())
-        posterior = WeightPosterior(design, self._targets(), s.feature_noise)
+        known = self._embedded(), self._targets()
+        posterior = WeightPosterior.at(self.features, *known, s.feature_noise)
         omega = posterior.mean() if s.message == "mean" else None
         if omega is None:
             omega = posterior.sample(self._rng(MESSAGE, round))
@@ -312,7 +314,7 @@ class ThompsonSampler:
             omega = omega * min(1.0, s.vector_bound / max(float(np.linalg.norm(omega)), 1e-300))
         if s.scale is None:
             return omega
-        return np.concatenate([omega, s.scale.numbers(np.array(self._scores))])
+        return np.concatenate([omega, s.scale.numbers(self._known)])
 
     def trended(self) -> TrendedProcess:
         """The posterior over the agent's own objective, with the advice as its prior mean."""
@@ -330,6 +332,13 @@ class ThompsonSampler:
         if len(self._stacked) != len(self._units):
             self._stacked = np.array(self._units)
         return self._stacked
+
+    @property
+    def _known(self) -> Array:
+        """The scores (t,), as one array."""
+        if len(self._values) != len(self._scores):
+            self._values = np.array(self._scores)
+        return self._values
 
     def model(self) -> GaussianProcess:
         """The posterior over the agent's own objective, in standardised scores."""
@@ -357,10 +366,14 @@ class ThompsonSampler:
         return self.space.embed(self._rows[:count])
 
     def _targets(self, count: int | None = None) -> Array:
-        y = np.array(self._scores[:count])
+        y, told = self._known, None if self._advice is None else self._advice.scale
         if not self.settings.standardise:
-            return y
-        return standardised(y, None if self._advice is None else self._advice.scale)
+            return y[:count]
+        if count is not None:
+            return standardised(y[:count], told)
+        if self._standard is None or self._standard[0] is not y or self._standard[1] != told:
+            self._standard = y, told, standardised(y, told)
+        return self._standard[2]
 
     def _parameters(self) -> Hyperparameters:
         """The last due fit: of the observations up to then, made at most once."""
@@ -370,7 +383,8 @@ class ThompsonSampler:
             return prior(self.space.dimension, s.lengthscale, s.noise)
         if due not in self._fits:
             x, y, rng = self._embedded(due), self._unexplained(due), self._rng(FIT, due)
-            found = fit(s.kernel, self.space, x, y, rng, s.lengthscale, s.noise)
+            before = self._fits.get(last_fit(due - 1, s.refit_every))
+            found = fit(s.kernel, self.space, x, y, rng, s.lengthscale, s.noise, before)
             self._fits[due] = found
             if self._on_fit is not None:
                 self._on_fit(due, found)
@@ -401,7 +415,7 @@ class ThompsonSampler:
     def _incumbents(self) -> Array | None:
         if not self._scores:
             return None
-        return np.asarray(self._rows[np.argsort(self._scores)[-5:]])
+        return np.asarray(self._rows[np.argsort(self._known)[-5:]])
 
     def remember_fit(self, observations: int, parameters: Mapping[str, Any]) -> None:
         """Put back a fit that was made before, so that it need not be made again."""
@@ -423,6 +437,7 @@ class ThompsonSampler:
         self._units = [np.array(u) for u in state["units"]]
         self._stacked = np.array(self._units).reshape(-1, self.space.dimension)
         self._scores = [float(s) for s in state["scores"]]
+        self._values = np.array(self._scores)
         self._failed = [np.array(u) for u in state["failed"]]
         self._fits, self._model = {}, None
         for count, parameters in state["fits"].items():

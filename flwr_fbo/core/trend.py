@@ -89,10 +89,7 @@ class TrendedProcess:
 
     @cached_property
     def _root(self) -> Array:
-        process = self.process
-        square = process.kernel(process.x, process.x) + self._at_data @ self._lifted
-        square[np.diag_indices_from(square)] += process.noise
-        return inverse_root(square)
+        return inverse_root(self.process.covariance + self._at_data @ self._lifted)
 
     @cached_property
     def _half_weights(self) -> Array:

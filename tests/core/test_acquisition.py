@@ -225,7 +225,8 @@ def test_what_is_narrow_beside_an_incumbent_is_found():
     found = [argmax(Narrow(), cube(2), np.random.default_rng(s), None, beside) for s in range(40)]
     missed = [argmax(Narrow(), cube(2), np.random.default_rng(s), None, away) for s in range(40)]
     assert sum(np.allclose(x, Narrow.top, atol=1e-3) for x in found) >= 38
-    assert sum(np.allclose(x, 0.8, atol=1e-3) for x in missed) >= 30
+    # A climb is content with two percent: on the hill, which is 0.5 wide, that is a hundredth.
+    assert sum(np.allclose(x, 0.8, atol=1e-2) for x in missed) >= 38
 
 
 @given(st.integers(1, 3), st.integers(1, 5), st.integers(0, 2**32 - 1))
@@ -236,7 +237,7 @@ def test_candidates_by_incumbents_and_climbs_from_the_best_of_neighbours(dimensi
     points = search.points(cube(dimension), rng, incumbents)
     assert np.all((points >= 0) & (points <= 1))
     spread = len(points) - count * (1 + search.probes)
-    assert spread == 256
+    assert spread == 128
     np.testing.assert_array_equal(points[spread : spread + count], incumbents)
     near = points[spread + count :].reshape(count, search.probes, dimension)
     away = np.linalg.norm(near - incumbents[:, None], axis=2)  # less where the cube ends

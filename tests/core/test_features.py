@@ -245,10 +245,45 @@ def test_rows_that_are_remembered_are_the_same_to_the_last_bit(dimension):
         found = features(x[:count])
         expected = RandomFeatures(features.frequencies, features.phases)(x[:count])
         assert np.array_equal(found, expected)
-        found[:] = np.nan  # the caller's own
+        with pytest.raises(ValueError, match="read-only"):
+            found[:] = np.nan  # not the caller's own
     x[3] += 0.1  # other rows than those that are remembered
     assert np.array_equal(features(x), fresh(x))
     assert features(x[:0]).shape == (0, 60)
+
+
+@pytest.mark.parametrize("dimension", [2, 12])
+def test_products_of_rows_are_remembered_and_the_same_to_the_last_bit(dimension):
+    rng = np.random.default_rng(0)
+    x = rng.random((20, dimension))
+    features = RandomFeatures.draw(SquaredExponential(0.2), 60, dimension, rng)
+    for count in (0, 5, 6, 12, 12, 9, 20):
+        features(x[:count])  # rows that are asked for alone change nothing
+        found = features.products(x[:count])
+        expected = RandomFeatures(features.frequencies, features.phases).products(x[:count])
+        assert np.array_equal(found, expected)
+        rows = features(x[:count])
+        np.testing.assert_allclose(found, rows @ rows.T, rtol=1e-12, atol=1e-14)
+    x[3] += 0.1  # other rows than those that are remembered
+    rows = features(x)
+    np.testing.assert_allclose(features.products(x), rows @ rows.T, rtol=1e-12, atol=1e-14)
+    many = rng.random((600, dimension))  # more than are remembered
+    rows = features(many)
+    np.testing.assert_allclose(features.products(many), rows @ rows.T, rtol=1e-12, atol=1e-14)
+    assert len(features.products(x)) == 20
+
+
+def test_a_posterior_at_points_is_that_of_their_features():
+    rng = np.random.default_rng(3)
+    features = RandomFeatures.draw(SquaredExponential(0.2), 30, 2, rng)
+    for count in (0, 7, 29, 30, 50):  # by products of rows, and from 30 on of features
+        x, y = rng.random((count, 2)), rng.standard_normal(count)
+        posterior = WeightPosterior.at(features, x, y, 0.1)
+        expected = WeightPosterior(features(x), y, 0.1)
+        assert posterior.form == expected.form
+        np.testing.assert_allclose(posterior.mean(), expected.mean(), rtol=1e-9, atol=1e-10)
+        drawn, known = (p.sample(np.random.default_rng(1)) for p in (posterior, expected))
+        np.testing.assert_allclose(drawn, known, rtol=1e-9, atol=1e-10)
 
 
 def test_values_by_rows_and_in_single_precision():

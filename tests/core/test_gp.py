@@ -128,11 +128,13 @@ def test_growing_equals_building_anew_to_the_last_bit(batches, seed):
             grown.sample_path(np.random.default_rng(0))  # forces the factor, or does not
         grown = grown.with_data(x[:count], y)
         fresh = GaussianProcess(kernel, noise, x[:count], y)
+        assert np.array_equal(grown.covariance, fresh.covariance)
         assert np.array_equal(grown._factor, fresh._factor)
         new = rng.random((3, 2))
         for a, b in zip(grown.posterior(new), fresh.posterior(new), strict=True):
             assert np.array_equal(a, b)
     covariance = kernel(x, x) + noise * np.eye(len(x))
+    np.testing.assert_allclose(grown.covariance, covariance, rtol=1e-10, atol=1e-10)
     np.testing.assert_allclose(grown._factor @ grown._factor.T, covariance, atol=2e-6)
 
 

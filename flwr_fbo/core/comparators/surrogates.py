@@ -32,7 +32,7 @@ import numpy as np
 from flwr_fbo.core.features import RandomFeatures
 from flwr_fbo.core.hyperparameters import Hyperparameters, fit, prior
 from flwr_fbo.core.kernels import Kernel, kernel_named
-from flwr_fbo.core.linalg import factorise
+from flwr_fbo.core.linalg import factorise, lift
 from flwr_fbo.core.space import Array, Indices, Space
 from flwr_fbo.core.thompson import ThompsonSettings
 
@@ -212,9 +212,7 @@ class WeightSurrogates:
 
 def weight_posterior(design: Array, scores: Array, noise: float) -> tuple[Array, Array]:
     """nu (M,) and sigma^2 Sigma^-1 (M, M) from the features of t points (t, M): FTS eq. (3)."""
-    square = design.T @ design
-    square[np.diag_indices_from(square)] += noise
-    root = np.linalg.inv(factorise(square))
+    root = np.linalg.inv(factorise(lift(design.T @ design, noise)))
     inverse = root.T @ root
     return inverse @ (design.T @ scores), noise * inverse
 
