@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
@@ -57,6 +57,7 @@ def test_it_agrees_with_scipy_where_the_maximum_is_on_the_boundary():
 
 
 @given(st.integers(1, 5), st.integers(1, 6), st.integers(0, 2**32 - 1))
+@example(2, 6, 1034307)  # a radius that doubled thirty times overflowed
 @settings(max_examples=60, deadline=None)
 def test_bounds_are_kept_and_a_bowls_maximum_is_its_clipped_centre(count, dimension, seed):
     rng = np.random.default_rng(seed)
