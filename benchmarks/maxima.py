@@ -1,12 +1,17 @@
 """What the search of a surface misses: against scipy from the twenty best of 1,000 candidates.
 
     OMP_NUM_THREADS=1 python -m benchmarks.maxima [--surfaces 100] [--dimensions 1 2 4 6]
+    OMP_NUM_THREADS=1 python -m benchmarks.maxima --regret [--seeds 128] [--dimensions 1 2 4]
 
 Surfaces are an agent's: functions drawn from its posterior and log expected improvement, with and
 without advice in the prior mean, and advice with one function a sub-region. Observations, length
 scales and noise are random; in "a loop's" half of the observations are close to the best one, as
 after many queries. Prints the loss: how much higher scipy's best is. A negative loss is a gain.
 All are in units of the scores' spread, or of the logarithm of an improvement.
+
+With ``--regret``: what it means for optimisations of random functions by ask and tell, 30 queries,
+half of them with noise. The search near incumbents, taken for spaces of that many coordinates,
+against the wide one with the same seeds: mean and last regret in units of the function's spread.
 """
 
 from __future__ import annotations
@@ -14,17 +19,21 @@ from __future__ import annotations
 import argparse
 import time
 from typing import Any
+from unittest import mock
 
 import numpy as np
+from scipy import stats
 from scipy.optimize import minimize
 
 from flwr_fbo.core.acquisition import CANDIDATES, STARTS, argmax, quasi_random
+from flwr_fbo.core.candidates import NearIncumbents
 from flwr_fbo.core.features import RandomFeatures, feature_scales
 from flwr_fbo.core.gp import GaussianProcess, Path
 from flwr_fbo.core.improvement import Improvement
 from flwr_fbo.core.kernels import kernel_named
 from flwr_fbo.core.regions import Regions, split_space
 from flwr_fbo.core.space import Float, Space
+from flwr_fbo.core.thompson import ThompsonSampler, ThompsonSettings
 from flwr_fbo.core.trend import TrendedProcess
 
 #: Kinds of surfaces, and the sub-regions that each has.
@@ -98,11 +107,60 @@ def loss(kind: str, dimension: int, seed: int) -> tuple[float, float]:
     return by_scipy(path, space, regions, incumbents, seed) - reached, took
 
 
+#: Queries of an optimisation, and where functions are looked through for their best value.
+QUERIES, LOOKED_AT = 30, 20_000
+#: Our default agent's own model.
+AGENT: dict[str, Any] = {"acquisition": "improvement", "initial-points": 2, "refit-every": 3}
+
+
+def regrets(dimension: int, seed: int) -> np.ndarray:
+    """Regret after each query (2, QUERIES), searched widely and near the incumbents."""
+    rng = np.random.default_rng([seed, dimension, 1])
+    space = Space({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
+    scales = np.exp(rng.normal(np.log(0.35 * np.sqrt(dimension)), 0.5, dimension))
+    kernel = kernel_named(("se", "matern52")[seed % 2], scales)
+    basis = RandomFeatures.draw(kernel, 500, dimension, rng)
+    weights = rng.standard_normal(500)
+    grid = rng.random((LOOKED_AT, dimension))
+    values = basis.scan(grid, weights)
+    best, spread = float(values.max()), float(values.std())
+    noise = 0.1 * spread if seed % 4 >= 2 else 0.0
+    searches = (NearIncumbents(coordinates=0), NearIncumbents(coordinates=dimension))
+    found = np.empty((2, QUERIES))
+    for row, search in zip(found, searches, strict=True):
+        sampler = ThompsonSampler(space, ThompsonSettings.from_mapping(AGENT), None, (seed,))
+        errors, at = np.random.default_rng([seed, 2]), []
+        with mock.patch.object(Improvement, "search", search):
+            for t in range(QUERIES):
+                unit = sampler.explore(2)[t] if t < 2 else sampler.ask(t).unit
+                at.append(float(basis.value(unit[None], weights)[0]))
+                sampler.tell(unit, at[-1] + noise * errors.standard_normal())
+        row[:] = (best - np.maximum.accumulate(at)) / spread
+    return found
+
+
+def compare(dimensions: list[int], seeds: int) -> None:
+    print("| D | regret, wide search | near incumbents less wide, 95 % | seeds |")
+    print("| --- | --- | --- | --- |")
+    for dimension in dimensions:
+        curves = np.array([regrets(dimension, seed) for seed in range(seeds)])
+        for name, each in (("mean", curves.mean(axis=2)), ("last", curves[:, :, -1])):
+            wide, difference = each[:, 0], each[:, 1] - each[:, 0]
+            half = stats.t.ppf(0.975, seeds - 1) * stats.sem(difference)
+            told = f"{difference.mean():+.4f} +- {half:.4f}"
+            print(f"| {dimension} | {name}: {wide.mean():.4f} | {told} | {seeds} |", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--surfaces", type=int, default=100)
     parser.add_argument("--dimensions", type=int, nargs="*", default=[1, 2, 4, 6])
+    parser.add_argument("--regret", action="store_true")
+    parser.add_argument("--seeds", type=int, default=128)
     given = parser.parse_args()
+    if given.regret:
+        compare(given.dimensions, given.seeds)
+        return
     print(f"| D | surface | CPU ms | median loss | 90 % | mean | above 0.01 of {given.surfaces} |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for dimension in given.dimensions:
