@@ -145,13 +145,19 @@ def test_a_run_is_made_once_and_survives_a_torn_line(tmp_path: Path) -> None:
     first = Store(tmp_path).make(run, 100, work)
     assert first == {"curve": [0.333333, 0.5]}
     with (tmp_path / "runs.jsonl").open("a") as file:
-        file.write('{"key": "torn')
+        file.write('{"run": "torn')
     again = Store(tmp_path)
     assert again.make(run, 100, work) == first
     assert again.get(run.with_(rounds=2), 100) is None
     assert made == [100]
     again.make(run, 101, work)  # not onto the torn line
     assert Store(tmp_path).get(run, 101) == first
+    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    described = [json.loads(line) for line in lines if "settings" in line]
+    assert [(line["kind"], line["settings"]) for line in described] == [
+        ("federation", {"rounds": 1})  # once for all its seeds
+    ]
+    assert [json.loads(line)["seed"] for line in lines if "cpu_seconds" in line] == [100, 101]
 
 
 def test_of_a_long_curve_its_shape_its_mean_and_its_end_are_kept() -> None:
@@ -205,7 +211,7 @@ def test_a_figure_runs_quickly_and_is_resumed(name: str, tmp_path: Path) -> None
     (figure,) = chosen([name])
     reproduce(figure, "quick", 2, Store(tmp_path))
     written = (tmp_path / "runs.jsonl").read_text()
-    assert len(written.splitlines()) == 2 * len(figure.curves)
+    assert len(written.splitlines()) == 3 * len(figure.curves)  # two seeds, and what it is
     reproduce(figure, "quick", 2, Store(tmp_path))
     assert (tmp_path / "runs.jsonl").read_text() == written
 

@@ -1,4 +1,4 @@
-"""Results of runs, one JSON line each: whatever is there is not computed again."""
+"""Results of runs, as lines of JSON: whatever is there is not computed again."""
 
 from __future__ import annotations
 
@@ -19,30 +19,36 @@ DIGITS = 6
 POINTS = 9
 
 
-def key_of(run: Run, seed: int) -> str:
-    """A run's identity: what is run, with which settings and seed."""
-    text = json.dumps([run.kind, dict(run.settings), seed], sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def identity(run: Run) -> str:
+    """What stands for a run in the lines of its seeds: what is run, and with which settings."""
+    text = json.dumps([run.kind, dict(run.settings)], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 class Store:
-    """The results under a directory. A line that was cut off by a crash is left out."""
+    """The results under a directory: a line a run, which says what it is, and a line a seed of it.
+
+    A line that was cut off by a crash is left out.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.path = directory / "runs.jsonl"
-        self._known: dict[str, dict[str, Any]] = {}
+        self._described: set[str] = set()
+        self._results: dict[tuple[str, int], dict[str, Any]] = {}
         if self.path.exists():
             for line in self.path.read_text().splitlines():
                 try:
                     entry = json.loads(line)
                 except json.JSONDecodeError:
                     continue
-                self._known[entry["key"]] = entry
+                if "seed" in entry:
+                    self._results[entry["run"], entry["seed"]] = entry["result"]
+                else:
+                    self._described.add(entry["run"])
 
     def get(self, run: Run, seed: int) -> dict[str, Any] | None:
         """The result of a run, if it was made."""
-        entry = self._known.get(key_of(run, seed))
-        return None if entry is None else entry["result"]
+        return self._results.get((identity(run), seed))
 
     def make(
         self, run: Run, seed: int, work: Callable[[Run, int], Mapping[str, Any]]
@@ -53,19 +59,22 @@ class Store:
             return known
         started = time.process_time()
         result = thinned(rounded(work(run, seed)))
-        entry = {
-            "key": key_of(run, seed), "kind": run.kind, "settings": dict(run.settings),
-            "seed": seed, "cpu_seconds": round(time.process_time() - started, 2),
-            "result": result,
-        }  # fmt: skip
+        took = round(time.process_time() - started, 2)
+        name = identity(run)
+        if name not in self._described:
+            self._append({"run": name, "kind": run.kind, "settings": dict(run.settings)})
+            self._described.add(name)
+        self._append({"run": name, "seed": seed, "cpu_seconds": took, "result": result})
+        self._results[name, seed] = result
+        return result
+
+    def _append(self, entry: Mapping[str, Any]) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         torn = self.path.exists() and not self.path.read_bytes().endswith(b"\n")
         with self.path.open("a") as file:
             file.write(
                 "\n" * torn + json.dumps(entry, allow_nan=False, separators=(",", ":")) + "\n"
             )
-        self._known[entry["key"]] = entry
-        return result
 
 
 def thinned(result: Mapping[str, Any]) -> dict[str, Any]:
