@@ -75,7 +75,7 @@ def agent() -> Iterator[Guard]:
     yield Guard("calls of a query on advice", calls(lambda: sampler.ask(1, 0.0, advice)), 1800)
     yield Guard("calls of a message", calls(lambda: sampler.message(1)), 280)
     default = default_sampler(60, 2)
-    yield Guard("calls of a query of the default agent", calls(lambda: default.ask(1)), 1600)
+    yield Guard("calls of a query of the default agent", calls(lambda: default.ask(1)), 1200)
     few, many = sampler_with(300, 2, 100), sampler_with(2400, 2, 100)
     grown = ratio(lambda: _anew(many), lambda: _anew(few), 2)
     yield Guard("query with 2,400 observations over 300 (cubic: 512)", grown, 12)
