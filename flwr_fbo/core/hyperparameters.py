@@ -126,10 +126,11 @@ def fit(
         value, gradient = loss(draw[None])
         return value[0], gradient[0]
 
-    other = 1 + int(np.argmin(loss(draws[1:])[0])) if len(draws) > 2 else 1
+    if len(draws) > 2:
+        draws = draws[[0, 1 + int(np.argmin(loss(draws[1:])[0]))]]
     found = [
         minimize(one, start, jac=True, method="L-BFGS-B", bounds=bounds.T, options=CLIMB)
-        for start in draws[[0, other][: len(draws)]]
+        for start in draws
     ]
     best = np.exp(centre + spread * min(found, key=lambda climbed: climbed.fun).x)
     return Hyperparameters(
