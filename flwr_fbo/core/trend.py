@@ -30,6 +30,7 @@ cannot mislead by much). The constant is there because a few scores do not tell 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
@@ -150,7 +151,7 @@ class TrendedProcess:
         """
         kernel, lengths, half = self.process.kernel, self._scaled[1], self._half_weights
         lost = kernel.variance * 2.0**-22 * (1.0 + float(lengths.max(initial=0.0)))
-        lost *= max(np.sqrt(kernel.variance), float(np.sqrt(half @ half / max(1, len(half)))))
+        lost *= math.sqrt(max(kernel.variance, float(half @ half) / max(1, len(half))))
         return bool(lost < self.process.noise**1.5)
 
     def _moments(self, basis: Array, correlation: Array) -> tuple[Array, Array, Array]:
@@ -209,7 +210,9 @@ class TrendedProcess:
     def _columns(self) -> tuple[Array, Array, Array]:
         """-2 times the scaled points (E, t), their squared lengths, and (points, 1): (t, E + 1)."""
         scaled, lengths = self._scaled
-        return -2.0 * scaled.T, lengths, np.column_stack([scaled, np.ones(len(scaled))])
+        with_ones = np.ones((len(scaled), scaled.shape[1] + 1))
+        with_ones[:, :-1] = scaled
+        return -2.0 * scaled.T, lengths, with_ones
 
     def sample_path(self, rng: np.random.Generator, beta: float = 1.0) -> TrendedPath:
         """A function from the posterior, its spread times ``beta``: coefficients, then g."""
