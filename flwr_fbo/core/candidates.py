@@ -19,7 +19,8 @@ STARTS = 20
 
 def quasi_random(count: int, dimension: int, rng: np.random.Generator) -> Array:
     """A shifted additive-recurrence sequence (R. Roberts): ``count`` evenly spread points."""
-    return np.asarray((rng.random(dimension) + _unshifted(count, dimension)) % 1.0)
+    points = rng.random(dimension) + _unshifted(count, dimension)
+    return np.asarray(points - (points >= 1.0))
 
 
 @lru_cache(maxsize=8)
@@ -28,7 +29,7 @@ def _unshifted(count: int, dimension: int) -> Array:
     for _ in range(50):  # the positive root of x^(D+1) = x + 1
         ratio = (1.0 + ratio) ** (1.0 / (dimension + 1))
     steps = ratio ** -np.arange(1.0, dimension + 1)
-    points = np.arange(1, count + 1)[:, None] * steps
+    points = np.arange(1, count + 1)[:, None] * steps % 1.0
     points.setflags(write=False)
     return np.asarray(points)
 

@@ -80,33 +80,26 @@ class RandomFeatures:
         The last rows are remembered: those of an agent's own points are asked for again and
         again, one more at a time. They cannot be written to.
         """
-        known, waves = self.__dict__.get("_last", (x[:0], np.zeros((0, self.count))))
-        if x.shape[1] > FEW_COORDINATES or not np.array_equal(known, x[: len(known)]):
-            known, waves = x[:0], waves[:0]
-            self.__dict__.pop("_products", None)
-        if len(known) < len(x):
-            waves = np.concatenate([waves, self._waves(x[len(known) :])])
-            waves.setflags(write=False)
-            if len(x) <= REMEMBERED:
-                self.__dict__["_last"] = (x.copy(), waves)
-        return np.asarray(waves[: len(x)])
+        return _shown(self._waves(x)) if self._is_much(x) else self._remembered(x).features
 
     def products(self, x: Array) -> Array:
         """phi(x)'phi(x') for all pairs of rows of x (n, E): (n, n), remembered like the rows."""
-        waves, count = self(x), len(x)
-        if x.shape[1] > FEW_COORDINATES or count > REMEMBERED:
-            return np.asarray(waves @ waves.T)
-        known = self.__dict__.get("_products", np.zeros((0, 0)))
-        if len(known) < count:
-            grown = np.zeros((count, count))
-            grown[: len(known), : len(known)] = known
-            # Row by row, for the reason given in :meth:`_waves`.
-            for row in range(len(known), count):
-                grown[row, : row + 1] = waves[: row + 1] @ waves[row]
-                grown[:row, row] = grown[row, :row]
-            grown.setflags(write=False)
-            self.__dict__["_products"] = known = grown
-        return np.asarray(known)
+        if not self._is_much(x):
+            return self._remembered(x).products
+        waves = self._waves(x)
+        return np.asarray(waves @ waves.T)
+
+    def _is_much(self, x: Array) -> bool:
+        return x.shape[1] > FEW_COORDINATES or len(x) > REMEMBERED
+
+    def _remembered(self, x: Array) -> _Rows:
+        known: _Rows | None = self.__dict__.get("_rows")
+        if known is None or not known.begin(x):
+            self.__dict__["_rows"] = known = _Rows(x.shape[1], self.count)
+        if known.count < len(x):
+            new = x[known.count :]
+            known.add(new, self._waves(new))
+        return known
 
     def _waves(self, x: Array) -> Array:
         if x.shape[1] > FEW_COORDINATES:
@@ -170,6 +163,60 @@ class RandomFeatures:
         slope = waves @ (self._single[0] if roughly else self.frequencies)
         slope /= -norm[:, None]
         return value, slope
+
+
+class _Rows:
+    """Points, their features and the products of these: what there is of them grows in place."""
+
+    def __init__(self, dimension: int, features: int) -> None:
+        self.count = self._multiplied = 0
+        self._points, self._features = np.empty((0, dimension)), np.empty((0, features))
+        self._products = np.empty((0, 0))
+
+    def begin(self, x: Array) -> bool:
+        """Whether these points are the first of x."""
+        return len(x) >= self.count and np.array_equal(self._points[: self.count], x[: self.count])
+
+    def add(self, points: Array, features: Array) -> None:
+        """More of them, with their features."""
+        first, self.count = self.count, self.count + len(points)
+        self._points = _with_room(self._points, self.count)
+        self._features = _with_room(self._features, self.count)
+        self._points[first : self.count] = points
+        self._features[first : self.count] = features
+
+    @property
+    def features(self) -> Array:
+        """(n, M), read-only."""
+        return _shown(self._features[: self.count])
+
+    @property
+    def products(self) -> Array:
+        """(n, n), read-only; made row by row, for the reason that is given in `_waves`."""
+        known, features = self._multiplied, self._features
+        if len(self._products) < self.count:
+            larger = np.empty((len(features), len(features)))
+            larger[:known, :known] = self._products[:known, :known]
+            self._products = larger
+        for row in range(known, self.count):
+            line = features[: row + 1] @ features[row]
+            self._products[row, : row + 1] = self._products[: row + 1, row] = line
+        self._multiplied = self.count
+        return _shown(self._products[: self.count, : self.count])
+
+
+def _with_room(rows: Array, count: int) -> Array:
+    """The same rows, or where there is no room for so many, a copy with twice the room."""
+    if count <= len(rows):
+        return rows
+    larger = np.empty((max(count, 2 * len(rows)), rows.shape[1]))
+    larger[: len(rows)] = rows
+    return larger
+
+
+def _shown(view: Array) -> Array:
+    view.flags.writeable = False
+    return view
 
 
 def feature_scales(count: int, dimension: int) -> Array:

@@ -68,8 +68,10 @@ class TrendedProcess:
         if self.advice is None:
             return np.ones((len(self.process.x), 1))
         waves = self.advice.features(self.process.x)  # remembered, unlike those of other points
-        rows = np.broadcast_to(self.advice.functions(self.places), waves.shape)
-        return _with_constant(np.einsum("tm,tm->t", waves, rows))  # H, (t, J)
+        functions = self.advice.functions(self.places)
+        if functions.ndim == 1:
+            return _with_constant(waves @ functions)
+        return _with_constant(np.einsum("tm,tm->t", waves, functions))  # H, (t, J)
 
     def _basis(self, x: Array, places: Indices | None, roughly: bool = False) -> Array:
         """h at the rows of x: (n, J)."""
