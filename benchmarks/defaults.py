@@ -5,8 +5,8 @@
     python -m benchmarks.defaults table     (or page: into docs/defaults.md)
 
 ``run`` has all parties optimise at the same time; ``join`` has each party come to a federation of
-the others when it is over. What was run is kept in ``benchmarks/results/defaults.jsonl``, a line
-a method and seed, and is not run again; ``table`` prints it. Everything that was tried while the
+the others when it is over. What was run is kept in ``benchmarks/results/defaults``, a line a method
+and seed, and is not run again; ``table`` prints it. Everything that was tried while the
 defaults were made used seeds below 4000; reported seeds start at ``FIRST_SEED``.
 
 Curves are of the best score so far by evaluation, initial points included, and compared in pairs
@@ -35,7 +35,7 @@ from flwr_fbo.core.thompson import ThompsonSettings
 
 FIRST_SEED = 4000
 PAGE = Path(__file__).parents[1] / "docs" / "defaults.md"
-RESULTS = Path(__file__).parent / "results" / "defaults.jsonl"
+RESULTS = Path(__file__).parent / "results" / "defaults"  # a file a problem
 #: Parties of each problem. The 116 of `landmine x 4` hold four different halves of each field;
 #: `writers` is the papers' EMNIST task on digits by writer, and needs torch.
 PARTIES = {"landmine": 29, "landmine-x4": 116, "activity": 30, "digits": 30, "writers": 50,
@@ -205,14 +205,15 @@ def transferred(problem: Problem, method: type[RGPEAgent] | type[TAFAgent], seed
 
 
 def known() -> list[dict[str, Any]]:
-    if not RESULTS.exists():
-        return []
-    return [json.loads(line) for line in RESULTS.read_text().splitlines()]
+    files = (RESULTS / f"{name}.jsonl" for name in PARTIES)
+    return [
+        json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()
+    ]
 
 
 def store(kind: str, name: str, methods: dict[str, Callable[[int], Array]], seeds: range) -> None:
     done = {(r["kind"], r["problem"], r["method"], r["seed"]) for r in known()}
-    RESULTS.parent.mkdir(exist_ok=True)
+    RESULTS.mkdir(exist_ok=True)
     for seed in seeds:
         for method, run in methods.items():
             if (kind, name, method, seed) in done:
@@ -223,7 +224,7 @@ def store(kind: str, name: str, methods: dict[str, Callable[[int], Array]], seed
             best = [[round(float(c[k - 1]), 5) for k in at] for c in curves]
             line = {"kind": kind, "problem": name, "method": method, "seed": seed, "at": at,
                     "best": best}  # fmt: skip
-            with RESULTS.open("a") as file:
+            with (RESULTS / f"{name}.jsonl").open("a") as file:
                 file.write(json.dumps(line, separators=(",", ":")) + "\n")
             shown = " ".join(f"{v:.4f}" for v in 1 - np.mean(best, axis=0))
             spent = time.process_time() - start
