@@ -76,9 +76,9 @@ def agent() -> Iterator[Guard]:
     yield Guard("calls of a message", calls(lambda: sampler.message(1)), 280)
     default = default_sampler(60, 2)
     yield Guard("calls of a query of the default agent", calls(lambda: default.ask(1)), 1200)
-    few, many = sampler_with(300, 2, 100), sampler_with(2400, 2, 100)
-    grown = ratio(lambda: _anew(many), lambda: _anew(few), 2)
-    yield Guard("query with 2,400 observations over 300 (cubic: 512)", grown, 12)
+    few, many = sampler_with(300, 2, 100), sampler_with(4800, 2, 100)
+    grown = ratio(lambda: _anew(many), lambda: _anew(few), 4)
+    yield Guard("query with 4,800 observations over 300 (cubic: 4,096)", grown, 8)
 
 
 def _anew(sampler: object) -> None:

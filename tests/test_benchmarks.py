@@ -61,7 +61,7 @@ def test_a_loop_over_candidates_is_noticed(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_cubic_wall_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gp, "WEIGHT_SPACE_FROM", 10**9)
-    assert failed(guard.agent) == ["query with 2,400 observations over 300 (cubic: 512)"]
+    assert failed(guard.agent) == ["query with 4,800 observations over 300 (cubic: 4,096)"]
 
 
 def test_what_is_now_passes() -> None:
