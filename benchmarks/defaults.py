@@ -206,9 +206,8 @@ def transferred(problem: Problem, method: type[RGPEAgent] | type[TAFAgent], seed
 
 def known() -> list[dict[str, Any]]:
     files = (RESULTS / f"{name}.jsonl" for name in PARTIES)
-    return [
-        json.loads(line) for file in files if file.exists() for line in file.read_text().splitlines()
-    ]
+    lines = (line for file in files if file.exists() for line in file.read_text().splitlines())
+    return [json.loads(line) for line in lines]
 
 
 def store(kind: str, name: str, methods: dict[str, Callable[[int], Array]], seeds: range) -> None:
