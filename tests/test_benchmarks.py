@@ -144,7 +144,7 @@ def test_a_run_is_made_once_and_survives_a_torn_line(tmp_path: Path) -> None:
     run = Run("federation", {"rounds": 1})
     first = Store(tmp_path).make(run, 100, work)
     assert first == {"curve": [0.333333, 0.5]}
-    with (tmp_path / "runs.jsonl").open("a") as file:
+    with (tmp_path / "federation.jsonl").open("a") as file:
         file.write('{"run": "torn')
     again = Store(tmp_path)
     assert again.make(run, 100, work) == first
@@ -152,7 +152,7 @@ def test_a_run_is_made_once_and_survives_a_torn_line(tmp_path: Path) -> None:
     assert made == [100]
     again.make(run, 101, work)  # not onto the torn line
     assert Store(tmp_path).get(run, 101) == first
-    lines = (tmp_path / "runs.jsonl").read_text().splitlines()
+    lines = (tmp_path / "federation.jsonl").read_text().splitlines()
     described = [json.loads(line) for line in lines if "settings" in line]
     assert [(line["kind"], line["settings"]) for line in described] == [
         ("federation", {"rounds": 1})  # once for all its seeds
@@ -210,10 +210,11 @@ def test_a_figure_runs_quickly_and_is_resumed(name: str, tmp_path: Path) -> None
 
     (figure,) = chosen([name])
     reproduce(figure, "quick", 2, Store(tmp_path))
-    written = (tmp_path / "runs.jsonl").read_text()
+    (file,) = tmp_path.iterdir()
+    written = file.read_text()
     assert len(written.splitlines()) == 3 * len(figure.curves)  # two seeds, and what it is
     reproduce(figure, "quick", 2, Store(tmp_path))
-    assert (tmp_path / "runs.jsonl").read_text() == written
+    assert file.read_text() == written
 
 
 def test_the_command_line_reaches_the_figures() -> None:

@@ -5,7 +5,7 @@
     python -m benchmarks.reproduce --table docs/reproduction.md
 
 NAME is a figure of the list, a prefix of names (``fts-2``, ``ldp-bo``), or ``all``. Each run of
-one curve and one seed is kept in DIR/runs.jsonl; what is there is not computed again, so an
+one curve and one seed is kept in DIR/KIND.jsonl; what is there is not computed again, so an
 interrupted command goes on where it was when it is repeated. Data are read from FLWR_FBO_DATA.
 """
 

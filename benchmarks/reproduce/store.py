@@ -26,25 +26,26 @@ def identity(run: Run) -> str:
 
 
 class Store:
-    """The results under a directory: a line a run, which says what it is, and a line a seed of it.
+    """The results under a directory, a file a kind of run.
 
-    A line that was cut off by a crash is left out.
+    A line a run says what it is, a line each the results of its seeds. A line that was cut off by a
+    crash is left out.
     """
 
     def __init__(self, directory: Path) -> None:
-        self.path = directory / "runs.jsonl"
+        self.directory = directory
         self._described: set[str] = set()
         self._results: dict[tuple[str, int], dict[str, Any]] = {}
-        if self.path.exists():
-            for line in self.path.read_text().splitlines():
-                try:
-                    entry = json.loads(line)
-                except json.JSONDecodeError:
-                    continue
-                if "seed" in entry:
-                    self._results[entry["run"], entry["seed"]] = entry["result"]
-                else:
-                    self._described.add(entry["run"])
+        files = sorted(directory.glob("*.jsonl"))
+        for line in (line for file in files for line in file.read_text().splitlines()):
+            try:
+                entry = json.loads(line)
+            except json.JSONDecodeError:
+                continue
+            if "seed" in entry:
+                self._results[entry["run"], entry["seed"]] = entry["result"]
+            else:
+                self._described.add(entry["run"])
 
     def get(self, run: Run, seed: int) -> dict[str, Any] | None:
         """The result of a run, if it was made."""
@@ -62,16 +63,17 @@ class Store:
         took = round(time.process_time() - started, 2)
         name = identity(run)
         if name not in self._described:
-            self._append({"run": name, "kind": run.kind, "settings": dict(run.settings)})
+            self._append(run, {"run": name, "kind": run.kind, "settings": dict(run.settings)})
             self._described.add(name)
-        self._append({"run": name, "seed": seed, "cpu_seconds": took, "result": result})
+        self._append(run, {"run": name, "seed": seed, "cpu_seconds": took, "result": result})
         self._results[name, seed] = result
         return result
 
-    def _append(self, entry: Mapping[str, Any]) -> None:
-        self.path.parent.mkdir(parents=True, exist_ok=True)
-        torn = self.path.exists() and not self.path.read_bytes().endswith(b"\n")
-        with self.path.open("a") as file:
+    def _append(self, run: Run, entry: Mapping[str, Any]) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        path = self.directory / f"{run.kind}.jsonl"
+        torn = path.exists() and not path.read_bytes().endswith(b"\n")
+        with path.open("a") as file:
             file.write(
                 "\n" * torn + json.dumps(entry, allow_nan=False, separators=(",", ":")) + "\n"
             )

@@ -10,6 +10,7 @@ paper                       here                             shape
 ``b_i``                     ``features.phases``              (M,)
 ``phi(x)``                  ``features(x)``                  (n, M)
 ``Phi(X_t)``                ``design``                       (t, M)
+``Phi(X_t) Phi(X_t)'``      ``features.products(x)``         (t, t)
 ``lambda`` or ``sigma^2``   ``noise``                        scalar
 ``nu_t``                    ``posterior.mean()``             (M,)
 ``omega``                   ``posterior.sample(rng)``        (M,)

@@ -8,6 +8,7 @@ paper                       here                            shape
 ``D_t``                     ``gp.x``, ``gp.y``              (t, E), (t,)
 ``k``                       ``gp.kernel``
 ``sigma^2`` or ``lambda``   ``gp.noise``                    scalar
+``K_t + sigma^2 I``         ``gp.covariance``               (t, t)
 ``mu_t(x)``                 ``gp.posterior(x)[0]``          (n,)
 ``sigma_t^2(x)``            ``gp.posterior(x)[1]``          (n,)
 ``f_t``                     ``gp.sample_path(rng, beta)``   a :class:`Path`

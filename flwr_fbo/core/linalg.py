@@ -27,9 +27,7 @@ def factorise(square: Array) -> Array:
     if not len(square):
         return np.zeros((0, 0))
     for jitter in JITTER:
-        lifted = (
-            square + jitter * np.diag(square).mean() * np.eye(len(square)) if jitter else square
-        )
+        lifted = lift(square.copy(), jitter * np.diag(square).mean()) if jitter else square
         factor, failed = lapack.dpotrf(lifted, lower=1)
         if not failed:
             return np.asarray(factor)
