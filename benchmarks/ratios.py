@@ -2,9 +2,11 @@
 
     OMP_NUM_THREADS=1 python benchmarks/ratios.py [--only WORDS] [--skip WORDS] [--out FILE]
 
-Everything but whole rounds and imports is CPU time of one thread: the two sides take turns, and
-the ratio is that of their medians. Optuna's GP sampler needs torch; what is not installed is
-left out and said so. `rounds` starts Ray, `deployment` Flower's own processes on loopback.
+Everything but whole rounds is CPU time. The two sides take turns, and what is shown is the turn
+whose ratio is the middle one, with the least and the greatest: a machine that is faster at one
+time than at another is so for both sides of a turn. Optuna's GP sampler needs torch; what is not
+installed is left out and said so. `rounds` starts Ray, `deployment` Flower's own processes on
+loopback.
 """
 
 from __future__ import annotations
@@ -21,9 +23,9 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -33,8 +35,14 @@ from flwr_fbo.core.aggregation import WeightedSum
 from flwr_fbo.core.hyperparameters import fit
 from flwr_fbo.core.schedules import WeightSchedule
 
+T = TypeVar("T")
+#: What ours took and what theirs took, in each turn.
+Turns: TypeAlias = list[tuple[float, float]]
+
 SAVED = Path(__file__).parent / "results" / "ratios.json"
 OBSERVATIONS, DIMENSION, FEATURES = 60, 2, 100
+#: Turns of imports and of rounds through Ray.
+IMPORTS, RAY_TURNS = 21, 7
 #: Iterations that are timed together: of these one fits the model's parameters, at 66 scores (the
 #: fit before is at 54, the one after at 81).
 STEPS = 15
@@ -42,18 +50,33 @@ STEPS = 15
 
 @dataclass(frozen=True)
 class Ratio:
-    """Ours over theirs; smaller is better. ``most`` is the target, where there is one."""
+    """Ours over theirs, by turns; smaller is better. ``most`` is the target, where there is one."""
 
     name: str
-    ours: float
-    theirs: float
+    turns: Turns
     unit: str
     most: float | None = None
     note: str = ""
 
     @property
+    def by_value(self) -> Turns:
+        """The turns, smallest ratio first."""
+        return sorted(self.turns, key=lambda turn: turn[0] / turn[1])
+
+    @property
+    def middle(self) -> tuple[float, float]:
+        """Ours and theirs of the turn that counts."""
+        return self.by_value[len(self.turns) // 2]
+
+    @property
     def value(self) -> float:
-        return self.ours / self.theirs
+        return self.middle[0] / self.middle[1]
+
+    @property
+    def spread(self) -> list[float]:
+        """Least and greatest ratio of a turn."""
+        (a, b), (c, d) = self.by_value[0], self.by_value[-1]
+        return [a / b, c / d]
 
     @property
     def outcome(self) -> str:
@@ -62,20 +85,34 @@ class Ratio:
         return "met" if self.value <= self.most else "MISSED"
 
     def to_dict(self) -> dict[str, Any]:
-        return {**asdict(self), "ratio": self.value, "outcome": self.outcome}
+        ours, theirs = self.middle
+        return {
+            "name": self.name, "ours": ours, "theirs": theirs, "unit": self.unit,
+            "most": self.most, "note": self.note, "ratio": self.value,
+            "turns": len(self.turns), "spread": self.spread, "outcome": self.outcome,
+        }  # fmt: skip
 
 
 def turns(
     ours: Callable[[int], object], theirs: Callable[[int], object], repeats: int = 15
-) -> tuple[float, float]:
-    """Median CPU milliseconds of two pieces of work that take turns."""
-    times: tuple[list[float], list[float]] = ([], [])
+) -> Turns:
+    """CPU milliseconds of two pieces of work that take turns, and begin in turn."""
+    found = []
     for i in range(repeats + 1):
-        for work, kept in zip((ours, theirs), times, strict=True):
-            start = time.process_time()
-            work(i)
-            kept.append(1e3 * (time.process_time() - start))
-    return float(np.median(times[0][1:])), float(np.median(times[1][1:]))  # the first warms up
+        pair = {side: _cpu(work, i) for side, work in _in_turn(i, ours, theirs)}
+        found.append((pair[0], pair[1]))
+    return found[1:]  # the first warms up
+
+
+def _in_turn(i: int, ours: T, theirs: T) -> list[tuple[int, T]]:
+    """Both sides by number, ours first every other time."""
+    return [(0, ours), (1, theirs)][:: -1 if i % 2 else 1]
+
+
+def _cpu(work: Callable[[int], object], i: int) -> float:
+    start = time.process_time()
+    work(i)
+    return 1e3 * (time.process_time() - start)
 
 
 def agent() -> Iterator[Ratio]:
@@ -97,17 +134,16 @@ def agent() -> Iterator[Ratio]:
         yield from _left_out("agent against Optuna's GP", "torch")
     for name, (make, most) in samplers.items():
         ours, theirs = _Ours(), _Optunas(optuna, make())
-        times: list[list[float]] = [[], []]
-        for _ in range(8):
-            for side, kept in zip((ours, theirs), times, strict=True):
+        found = []
+        for i in range(10):
+            pair = {}
+            for number, side in _in_turn(i, ours, theirs):
                 side.prepare()
-                start = time.process_time()
-                side.steps()
-                kept.append(1e3 * (time.process_time() - start) / STEPS)
-        pair = (float(np.median(times[0][1:])), float(np.median(times[1][1:])))
+                pair[number] = _cpu(lambda _, side=side: side.steps(), i) / STEPS  # type: ignore[misc]
+            found.append((pair[0], pair[1]))
         yield Ratio(
-            f"agent iteration / Optuna {name}, {OBSERVATIONS} observations", *pair, "ms", most,
-            "ours also makes the message for the federation",
+            f"agent iteration / Optuna {name}, {OBSERVATIONS} observations", found[1:], "ms",
+            most, "ours also makes the message for the federation",
         )  # fmt: skip
 
 
@@ -174,13 +210,13 @@ def gp() -> Iterator[Ratio]:
         return made.fit(x, y)
 
     fitted = theirs_fit(0)
-    yield Ratio("GP fit / scikit-learn's", *turns(ours_fit, theirs_fit, 5), "ms", 1.0)
+    yield Ratio("GP fit / scikit-learn's", turns(ours_fit, theirs_fit, 5), "ms", 1.0)
 
     def ours_sample(i: int) -> None:
         model.sample_path(np.random.default_rng(i)).value(grid)
 
-    pair = turns(ours_sample, lambda i: fitted.sample_y(grid, random_state=i), 5)
-    yield Ratio("GP sample at 1,000 points / scikit-learn's", *pair, "ms", 1.0)
+    found = turns(ours_sample, lambda i: fitted.sample_y(grid, random_state=i), 5)
+    yield Ratio("GP sample at 1,000 points / scikit-learn's", found, "ms", 1.0)
 
 
 def search() -> Iterator[Ratio]:
@@ -189,11 +225,12 @@ def search() -> Iterator[Ratio]:
 
     sampler = sampler_with(OBSERVATIONS, DIMENSION, FEATURES)
     path = sampler.model().sample_path(np.random.default_rng(0))
-    found: list[tuple[float, float]] = []
+    mine: dict[int, float] = {}
+    scipys: dict[int, float] = {}
 
     def ours(i: int) -> None:
         unit = argmax(path, sampler.space, np.random.default_rng(i))
-        found.append((float(path.value(unit[None])[0]), 0.0))
+        mine[i] = float(path.value(unit[None])[0])
 
     def theirs(i: int) -> None:
         points = quasi_random(CANDIDATES, DIMENSION, np.random.default_rng(i))
@@ -204,12 +241,11 @@ def search() -> Iterator[Ratio]:
             return -float(value[0]), -gradient[0]
 
         bounds = [(0.0, 1.0)] * DIMENSION
-        best = min(minimize(negative, s, jac=True, bounds=bounds).fun for s in starts)
-        found[-1] = (found[-1][0], -best)
+        scipys[i] = -min(minimize(negative, s, jac=True, bounds=bounds).fun for s in starts)
 
-    pair = turns(ours, theirs, 10)
-    gap = max(b - a for a, b in found)
-    yield Ratio("argmax / scipy L-BFGS-B a restart", *pair, "ms", 1.0,
+    found = turns(ours, theirs, 11)
+    gap = max(scipys[i] - mine[i] for i in mine)
+    yield Ratio("argmax / scipy L-BFGS-B a restart", found, "ms", 1.0,
                 f"scipy's maximum is above ours by at most {gap:.1e}")  # fmt: skip
 
 
@@ -219,8 +255,8 @@ def features() -> Iterator[Ratio]:
     assert sampler.features is not None
     shared, points = sampler.features, quasi_random(CANDIDATES, DIMENSION, np.random.default_rng(0))
     omega = sampler.message(0)
-    pair = turns(lambda i: shared.scan(points, omega), lambda i: shared.value(points, omega))
-    yield Ratio("scan of the features / in double precision", *pair, "ms", 1.0)
+    found = turns(lambda i: shared.scan(points, omega), lambda i: shared.value(points, omega))
+    yield Ratio("scan of the features / in double precision", found, "ms", 1.0)
 
 
 def aggregation() -> Iterator[Ratio]:
@@ -247,9 +283,9 @@ def aggregation() -> Iterator[Ratio]:
         joint = weights.T[:, :, None] * vectors[:, None, :]
         np.trunc(joint / 1e-9).astype(np.int64).sum(axis=0)
 
-    yield Ratio("clipped sum / the same in plain numpy", *turns(plain, one_pass, 9), "ms", 1.5)
+    yield Ratio("clipped sum / the same in plain numpy", turns(plain, one_pass, 9), "ms", 1.5)
     yield Ratio("private exact sum / weigh, round, add in plain numpy",
-                *turns(private, joint_pass, 9), "ms", 1.5,
+                turns(private, joint_pass, 9), "ms", 1.5,
                 "both over P M integers an agent; ours clips twice besides")  # fmt: skip
 
 
@@ -276,10 +312,9 @@ def elimination() -> Iterator[Ratio]:
             server.used += int(ask.pulls.sum())
             server.tell(ask, value, 1)
 
-    mine, other = turns(ours, theirs, 5)
     told = "Fed-PNE with 10 clients of 1,000 pulls"
-    each = (1e3 * mine / (10 * budget), 1e3 * other / budget)
-    yield Ratio("Fed-PNE an evaluation / HCT an evaluation", *each, "us", 1.0, told)
+    each = [(1e3 * a / (10 * budget), 1e3 * b / budget) for a, b in turns(ours, theirs, 5)]
+    yield Ratio("Fed-PNE an evaluation / HCT an evaluation", each, "us", 1.0, told)
 
 
 def accounting() -> Iterator[Ratio]:
@@ -294,7 +329,6 @@ def accounting() -> Iterator[Ratio]:
         for event in events:
             running.compose(event)
         running.epsilon(1e-3)
-        starts: list[float] = []
 
         def again(i: int, events: Any = events, name: str = name) -> None:
             _forget()
@@ -306,22 +340,11 @@ def accounting() -> Iterator[Ratio]:
         def query(i: int, running: Any = running) -> None:
             running.epsilon(1e-3)
 
-        def forgetful(i: int, work: Any = query, starts: list[float] = starts) -> float:
-            work(i)
-            start = time.process_time()
-            work(i)
-            starts.append(1e3 * (time.process_time() - start))
-            return 0.0
-
-        scratch: list[float] = []
+        found = []
         for i in range(3):
-            running.epsilon(1e-3)
-            forgetful(i)
-            begin = time.process_time()
-            again(i)
-            scratch.append(1e3 * (time.process_time() - begin))
-        yield Ratio(f"epsilon query / from scratch ({name})", float(np.median(starts)),
-                    float(np.median(scratch)), "ms", 1.0)  # fmt: skip
+            query(i)  # forgotten with everything else
+            found.append((_cpu(query, i), _cpu(again, i)))
+        yield Ratio(f"epsilon query / from scratch ({name})", found, "ms", 1.0)
     assert pld
 
 
@@ -348,10 +371,12 @@ def imports() -> Iterator[Ratio]:
         theirs = "import importlib\n" + "\n".join(
             f"try: importlib.import_module({m!r})\nexcept Exception: pass" for m in needed
         )
-        pairs = [(_python(f"import {name}")[0], _python(theirs)[0]) for _ in range(8)][1:]
-        ours, others = (min(p[side] for p in pairs) for side in (0, 1))
+        found = []
+        for i in range(1 + IMPORTS):
+            pair = {side: _python(code)[0] for side, code in _in_turn(i, f"import {name}", theirs)}
+            found.append((pair[0], pair[1]))
         told = f"{len(needed)} modules of others; both with Python's own start"
-        yield Ratio(f"import {name} / what it needs", ours, others, "ms", 1.1, told)
+        yield Ratio(f"import {name} / what it needs", found[1:], "ms", 1.1, told)
 
 
 _BYTECODE = tempfile.TemporaryDirectory()
@@ -381,19 +406,15 @@ def rounds() -> Iterator[Ratio]:
         return
     from benchmarks.noop import fbo_rounds, noop_rounds
 
-    agents, count, taking = 200, 16, 5
-    plain: list[float] = []
-    ours: list[float] = []
-    for _ in range(taking):
-        plain.append(1e3 * noop_rounds(agents, count))
-        ours.append(1e3 * fbo_rounds("random", agents, count))
-    by_turn = sorted(o / p for o, p in zip(ours, plain, strict=True))
-    theirs = float(np.median(plain))
-    yield Ratio("Ray round, random search, N=200 / no-op app",
-                float(np.median(ours)), theirs, "ms", 1.25,
-                f"nothing to compute; by turn {by_turn[0]:.2f} to {by_turn[-1]:.2f}")  # fmt: skip
-    yield Ratio("Ray round, DP-FTS-DE, N=200 / no-op app",
-                1e3 * fbo_rounds("dp-fts-de", agents, count), theirs, "ms", None,
+    agents, count = 200, 16
+    found: dict[str, Turns] = {"random": [], "dp-fts-de": []}
+    for _ in range(RAY_TURNS):
+        theirs = noop_rounds(agents, count)
+        for strategy, kept in found.items():
+            kept.append((1e3 * fbo_rounds(strategy, agents, count), 1e3 * theirs))
+    yield Ratio("Ray round, random search, N=200 / no-op app", found["random"], "ms", 1.25,
+                "nothing to compute")  # fmt: skip
+    yield Ratio("Ray round, DP-FTS-DE, N=200 / no-op app", found["dp-fts-de"], "ms", None,
                 "with the agents' own computing")  # fmt: skip
 
 
@@ -405,7 +426,7 @@ def deployment() -> Iterator[Ratio]:
         ours = deployed_rounds(Path(first), None)
     with tempfile.TemporaryDirectory() as second:
         theirs = deployed_rounds(Path(second), "noop")
-    yield Ratio("deployment round, two nodes / no-op app", 1e3 * ours, 1e3 * theirs, "ms", None,
+    yield Ratio("deployment round, two nodes / no-op app", [(1e3 * ours, 1e3 * theirs)], "ms", None,
                 "Flower's Grid sleeps 3 s between pulls")  # fmt: skip
 
 
@@ -423,11 +444,16 @@ SECTIONS: dict[str, Callable[[], Iterator[Ratio]]] = {
 
 def with_table(page: str, saved: Path) -> str:
     """A page with the saved ratios between its marks."""
-    rows = ["| ours / theirs | ours | theirs | ratio | target | |", "|---|---|---|---|---|---|"]
+    rows = [
+        "| ours / theirs | ours | theirs | ratio | of turns | target | |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for entry in json.loads(saved.read_text()):
         most = "-" if entry["most"] is None else f"<= {entry['most']:g}"
         times = [f"{entry[side]:.3g} {entry['unit']}" for side in ("ours", "theirs")]
-        cells = [entry["name"], *times, f"{entry['ratio']:.2g}", most, entry["outcome"].lower()]
+        spread = " to ".join(f"{r:.2g}" for r in entry["spread"]) if entry["turns"] > 1 else "1"
+        ratio = f"{entry['ratio']:.2g}"
+        cells = [entry["name"], *times, ratio, spread, most, entry["outcome"].lower()]
         rows.append("| " + " | ".join(cells) + " |")
     before, mark, rest = page.partition("<!-- ratios -->\n")
     _, end, after = rest.partition("<!-- end -->")
@@ -436,9 +462,10 @@ def with_table(page: str, saved: Path) -> str:
 
 def show(ratio: Ratio) -> None:
     most = "" if ratio.most is None else f"<= {ratio.most:g}"
+    (ours, theirs), (low, high) = ratio.middle, ratio.spread
     print(
-        f"{ratio.name:<58}{ratio.ours:10.3f} {ratio.unit:<3}{ratio.theirs:11.3f} {ratio.unit:<3}"
-        f"{ratio.value:9.4f} {most:>9} {ratio.outcome:>7}"
+        f"{ratio.name:<58}{ours:10.3f} {ratio.unit:<3}{theirs:11.3f} {ratio.unit:<3}"
+        f"{ratio.value:9.4f} {low:7.3g} to {high:<7.3g} {most:>9} {ratio.outcome:>7}"
         + (f"   ({ratio.note})" if ratio.note else ""),
         flush=True,
     )
@@ -455,7 +482,8 @@ def main() -> None:
     if given.table:
         given.table.write_text(with_table(given.table.read_text(), SAVED))
         return
-    print(f"{'ours / theirs':<58}{'ours':>13}{'theirs':>14}{'ratio':>10}{'target':>10}")
+    head = f"{'ours / theirs':<58}{'ours':>13}{'theirs':>14}{'ratio':>10}"
+    print(f"{head}{'of turns':>17}{'target':>12}")
     found = []
     for name in given.only:
         if name not in given.skip:

@@ -7,10 +7,11 @@ Ray: for small tasks, tests and benchmarks.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
@@ -27,6 +28,9 @@ from flwr_fbo.strategies.base import Callback
 Engine: TypeAlias = Literal["ray", "inline"]
 
 BackendInit: TypeAlias = dict[str, int | float | str | bool]
+
+#: Seconds after which a thread of a simulation's process lets the others go on, at most.
+SWITCH_INTERVAL = 0.0005
 
 #: Settings of Flower's simulation that make its workers quiet and single-threaded.
 _QUIET: BackendInit = {"log_to_driver": False, "logging_level": "error", "include_dashboard": False}
@@ -56,15 +60,31 @@ def run(
     _share_import_path()
     from flwr.simulation import run_simulation
 
-    run_simulation(
-        server_app_of(spec, directory, callbacks, stop),
-        clients,
-        num_supernodes=agents,
-        backend_config={
-            "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
-            "init_args": {**_QUIET},
-        },
-    )
+    with _prompt_threads():
+        run_simulation(
+            server_app_of(spec, directory, callbacks, stop),
+            clients,
+            num_supernodes=agents,
+            backend_config={
+                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                "init_args": {**_QUIET},
+            },
+        )
+
+
+@contextlib.contextmanager
+def _prompt_threads() -> Iterator[None]:
+    """Let threads wait less long for the interpreter.
+
+    One of the simulation's threads looks through all messages without end; those that hand
+    work to Ray's workers would wait for it five milliseconds each time, as long as a message takes.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_INTERVAL))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
 
 
 def _quieten() -> None:

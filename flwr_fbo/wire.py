@@ -100,13 +100,18 @@ def _content(
     return RecordDict({PARAMETERS: parameters, CONFIG: ConfigRecord(dict(config))})
 
 
+# Made once: nobody writes into the records of a message.
+# ArrayRecord would keep the last of an empty list under no key: the compatibility layer marks "no
+# arrays" by one empty array instead.
+_NO_ARRAYS = ArrayRecord({EMPTY: FlowerArray(dtype="", shape=(), stype="numpy.ndarray", data=b"")})
+_ONE_EXAMPLE = MetricRecord({"num_examples": 1})
+_SUCCESS = ConfigRecord({"code": 0, "message": "Success"})
+
+
 def _array_record(arrays: Sequence[np.ndarray]) -> ArrayRecord:
-    # ArrayRecord would keep the last of an empty list under no key: the compatibility layer
-    # marks "no arrays" by one empty array instead.
-    record = {str(i): FlowerArray(array) for i, array in enumerate(arrays)}
-    if not record:
-        record = {EMPTY: FlowerArray(dtype="", shape=(), stype="numpy.ndarray", data=b"")}
-    return ArrayRecord(record)
+    if not arrays:
+        return _NO_ARRAYS
+    return ArrayRecord({str(i): FlowerArray(array) for i, array in enumerate(arrays)})
 
 
 def arguments_of(content: RecordDict) -> tuple[list[np.ndarray], dict[str, Any]]:
@@ -126,13 +131,13 @@ def arguments_of(content: RecordDict) -> tuple[list[np.ndarray], dict[str, Any]]
 
 def content_of(result: tuple[list[np.ndarray], int, Mapping[str, Any]]) -> RecordDict:
     """What ``NumPyClient.fit`` returned, as the content of a reply."""
-    parameters, examples, metrics = result
+    parameters, _, metrics = result  # how many examples an agent has is its own affair
     return RecordDict(
         {
             REPLY_METRICS: ConfigRecord(dict(metrics)),
-            REPLY_EXAMPLES: MetricRecord({"num_examples": examples}),
+            REPLY_EXAMPLES: _ONE_EXAMPLE,
             REPLY_PARAMETERS: _array_record(parameters),
-            REPLY_STATUS: ConfigRecord({"code": 0, "message": "Success"}),
+            REPLY_STATUS: _SUCCESS,
         }
     )
 

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from benchmarks import guard, scale
-from benchmarks.ratios import SAVED, with_table
+from benchmarks.ratios import SAVED, Ratio, turns, with_table
 from benchmarks.reproduce import checks
 from benchmarks.reproduce.__main__ import FIGURES, RESULTS, chosen, listing, missing
 from benchmarks.reproduce.figures import SIZES, Figure, Run, Size
@@ -235,6 +235,26 @@ def test_the_table_of_ratios_is_of_the_saved_run() -> None:
         told = "-" if entry["most"] is None else "met"
         missed = entry["most"] is not None and entry["ratio"] > entry["most"]
         assert entry["outcome"] == ("MISSED" if missed else told)
+
+
+def test_a_ratio_is_that_of_the_middle_turn() -> None:
+    # One slow turn of theirs and one of ours, and a machine half as fast in the fourth.
+    found = [(1.1, 1.0), (1.2, 4.0), (5.0, 1.0), (2.4, 2.0), (1.25, 1.0)]
+    ratio = Ratio("x", found, "ms", 1.25)
+    assert ratio.value == pytest.approx(1.2)
+    assert ratio.spread == pytest.approx([0.3, 5.0])
+    saved = ratio.to_dict()
+    assert (saved["ours"], saved["theirs"], saved["turns"]) == (2.4, 2.0, 5)
+    assert ratio.outcome == "met"
+    assert Ratio("x", found, "ms", 1.19).outcome == "MISSED"
+    assert Ratio("x", found, "ms").outcome == "-"
+
+
+def test_sides_begin_in_turn_and_the_first_turn_is_not_counted() -> None:
+    order: list[str] = []
+    found = turns(lambda i: order.append(f"ours {i}"), lambda i: order.append(f"theirs {i}"), 2)
+    assert order == ["ours 0", "theirs 0", "theirs 1", "ours 1", "ours 2", "theirs 2"]
+    assert len(found) == 2
 
 
 def test_charts_are_files_of_their_own_with_marks_at_powers_of_ten(tmp_path: Path) -> None:

@@ -35,6 +35,9 @@ logger = logging.getLogger("flwr.fbo")
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
 #: Between two passes over what is waited for, so many times as long as a pass computes is slept.
 REST = 50.0
+#: The same while replies come in: a simulation's engine goes through all messages that were not
+#: fetched, for every node, again and again, which takes more than looking for them does.
+REST_COMING = 5.0
 #: Seconds that one reply may take to arrive before it is waited for in the background.
 STUCK = 5.0
 
@@ -126,8 +129,9 @@ class _Collector:
             # A simulation's agents share this process's lock, and a SuperLink has others to
             # serve: little of the time is spent on asking, however many are waited for. Where
             # replies are coming in, the rest are expected soon.
-            rest = max(time.monotonic() - started, REST * (time.thread_time() - computed))
             coming = len(self._waiting()) < len(waiting)
+            times = REST_COMING if coming else REST
+            rest = max(time.monotonic() - started, times * (time.thread_time() - computed))
             pause = FIRST_PAUSE if coming else min(1.5 * pause, LONGEST_PAUSE)
             time.sleep(min(max(pause, rest), LONGEST_PAUSE))
             worker.since = time.monotonic()
