@@ -17,7 +17,7 @@ guard:  ## what CI checks
 	$(PYTHON) -m benchmarks.guard
 
 scale:  ## cost against size, with charts
-	$(PYTHON) -m benchmarks.scale --out $(RESULTS)/scale
+	$(PYTHON) -m benchmarks.scale --out docs/images/scale
 
 profile:  ## where the time of a default run goes
 	$(PYTHON) -m benchmarks.profile_run

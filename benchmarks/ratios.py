@@ -451,8 +451,8 @@ def with_table(page: str, saved: Path) -> str:
     for entry in json.loads(saved.read_text()):
         most = "-" if entry["most"] is None else f"<= {entry['most']:g}"
         times = [f"{entry[side]:.3g} {entry['unit']}" for side in ("ours", "theirs")]
-        spread = " to ".join(f"{r:.2g}" for r in entry["spread"]) if entry["turns"] > 1 else "1"
-        ratio = f"{entry['ratio']:.2g}"
+        spread = " to ".join(f"{r:.2g}" for r in entry["spread"]) if entry["turns"] > 1 else "-"
+        ratio = f"{entry['ratio']:.3g}"
         cells = [entry["name"], *times, ratio, spread, most, entry["outcome"].lower()]
         rows.append("| " + " | ".join(cells) + " |")
     before, mark, rest = page.partition("<!-- ratios -->\n")

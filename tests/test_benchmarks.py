@@ -15,13 +15,15 @@ import pytest
 
 from benchmarks import guard, scale
 from benchmarks.ratios import SAVED, Ratio, turns, with_table
-from benchmarks.reproduce import checks
+from benchmarks.reproduce import checks, probes
 from benchmarks.reproduce.__main__ import FIGURES, RESULTS, chosen, listing, missing
 from benchmarks.reproduce.figures import SIZES, Figure, Run, Size
+from benchmarks.reproduce.reasons import REASONS, Reason, section
 from benchmarks.reproduce.store import Store, thinned
 from benchmarks.reproduce.table import last, page
 from flwr_fbo.core import acquisition, gp
 from flwr_fbo.core.aggregation import WeightedSum
+from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.gp import Path as SampledPath
 
 ROOT = Path(__file__).parents[1]
@@ -114,6 +116,20 @@ def test_below_needs_an_interval_that_is_clear_of_zero() -> None:
     assert (mean, low, high) == pytest.approx((-1.0, -1.1299, -0.8701), abs=1e-3)
 
 
+def test_an_undecided_check_says_how_many_seeds_would_tell() -> None:
+    def evidence(a: list[float]) -> str:
+        (found,) = figure_of(checks.below("a", "b")).verdict(results(a, [0.0] * len(a)))[1]
+        return found.evidence
+
+    # -1, 3, -2, 0, -1: mean -.2, deviation 1.924: (1.96 x 1.924 / .2)^2 = 355
+    assert evidence([-1.0, 3.0, -2.0, 0.0, -1.0]).endswith("; about 360 seeds would tell")
+    assert evidence([-1.0, 3.0, -2.0, 0.0, -0.001]).endswith("; over 1,000 seeds would tell")
+    assert evidence([-1.0, -0.5]).endswith("; about 3 seeds would tell")  # more than there are
+    assert "would tell" not in evidence([-1.0, -1.1, -0.9, -1.0])
+    assert "would tell" not in evidence([1.0, 1.1, 0.9, 1.0])  # the other way round is told
+    assert "would tell" not in evidence([0.0, 0.0])
+
+
 def test_a_verdict_counts_what_holds() -> None:
     values = results([1.0, 1.1, 0.9, 1.0], [2.0, 2.1, 2.0, 1.9])
     mixed = figure_of(checks.below("a", "b"), checks.below("b", "a"))
@@ -184,6 +200,70 @@ def test_quick_runs_prove_nothing(tmp_path: Path) -> None:
     assert "| Fig. 0 | a is below b | a: 1 +- 0; b: 2 +- 0 | medium, 3 seeds | holds |" in page(
         [figure], store
     )
+
+
+def test_every_figure_that_does_not_hold_has_a_reason_that_was_measured() -> None:
+    store = Store(RESULTS)
+    for figure in FIGURES:
+        found = last(figure, store)
+        reasons = [reason for reason in REASONS if reason.explains(figure)]
+        assert len(reasons) <= 1, figure.name
+        if found is not None and found.verdict != "holds":
+            assert reasons, figure.name
+    for reason in REASONS:
+        for run in reason.rows.values():
+            for seed in reason.seeds_of_runs:
+                assert store.get(run, seed) is not None, (reason.title, run, seed)
+
+
+def test_a_reason_shows_its_measurements_or_none(tmp_path: Path) -> None:
+    runs = {"one": Run("follows", {"rounds": 1}), "two": Run("follows", {"rounds": 2})}
+    columns = {"value": "value", "noise": "noise", "start": "start"}
+    reason = Reason("Because", ("toy",), "It is so.", runs, columns, 2)
+    store = Store(tmp_path)
+    assert section(reason, store) == ["**Because** (`toy`).", "It is so. Of 2 seeds.", ""]
+    values = iter([1.0, 3.0, 5.0, 5.0])
+    for run in runs.values():
+        for seed in reason.seeds_of_runs:
+            noise = 0.5 if run is runs["one"] else None
+            made = {"value": next(values), "noise": noise, "curve": [9.0, 1.0]}
+            store.make(run, seed, lambda run, seed, made=made: made)
+    assert section(reason, store)[3:] == [
+        "|  | value | noise | start |",
+        "|---|---|---|---|",
+        "| one | 2 +- 1.4 | 0.5 +- 0 | 9 +- 0 |",
+        "| two | 5 +- 0 | - | 9 +- 0 |",
+        "",
+    ]
+
+
+def test_advice_is_compared_with_own_points_round_by_round() -> None:
+    """What is chosen by others is better in round 1 and worse in round 2."""
+
+    def history(*told: tuple[int, str, float]) -> list[Evaluation]:
+        return [
+            Evaluation(round=r, play=0, params={}, unit=[0.0], score=0.0, source=s, regret=e)
+            for r, s, e in told
+        ]
+
+    one = history((0, "initial", 0.9), (1, "own", 0.5), (2, "advice", 0.6))
+    two = history((0, "initial", 0.2), (1, "advice", 0.0), (2, "own", 0.2))
+    three = history((0, "initial", 0.8), (2, "advice", 0.6))
+    points = probes.by_source([one, two, three])
+    assert np.array(points[2, "advice"]) == pytest.approx(np.array([[0.6, 0.0], [0.6, 0.2]]))
+    # Both rounds count once, as their fewer points are one each.
+    assert probes.compared(points) == pytest.approx(
+        {
+            "own": (0.5 + 0.2) / 2, "advised": (0.0 + 0.6) / 2,
+            "own-gain": (0.4 + 0.0) / 2, "advised-gain": (0.2 + 0.1) / 2,
+        }
+    )  # fmt: skip
+
+
+def test_a_target_with_a_fast_schedule_follows_others_less_than_once() -> None:
+    # p_1 = p_2: 1/4 + 1/4 + 1/9 + 1/16
+    found = probes.follows({"schedule": "1-1/t^2", "rounds": 4}, 0)
+    assert found["value"] == pytest.approx(1 / 4 + 1 / 4 + 1 / 9 + 1 / 16)
 
 
 def test_names_are_found_by_prefix_and_unknown_ones_refused() -> None:

@@ -2,11 +2,13 @@
 
     python -m benchmarks.reproduce --list [--json]
     python -m benchmarks.reproduce NAME ... [--quick | --size medium|full] [--seeds N] [--out DIR]
+    python -m benchmarks.reproduce --why
     python -m benchmarks.reproduce --table docs/reproduction.md
 
 NAME is a figure of the list, a prefix of names (``fts-2``, ``ldp-bo``), or ``all``. Each run of
 one curve and one seed is kept in DIR/KIND.jsonl; what is there is not computed again, so an
-interrupted command goes on where it was when it is repeated. Data are read from FLWR_FBO_DATA.
+interrupted command goes on where it was when it is repeated. ``--why`` makes the measurements that
+say why figures come out otherwise than the papers' (reasons.py). Data are read from FLWR_FBO_DATA.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from flwr_fbo.data.errors import DataError
 from . import dp_fts_de, fed_pne, fts, ldp_bo
 from .drivers import make
 from .figures import SIZES, Figure, SizeName
+from .reasons import REASONS, Reason, section
 from .store import Store
 from .table import last, page
 
@@ -80,6 +83,18 @@ def reproduce(figure: Figure, size: SizeName, seeds: int | None, store: Store) -
     print(f"  {verdict}", flush=True)
 
 
+def explain(reason: Reason, store: Store) -> None:
+    """Make every measurement of a reason that is not there yet, and print it."""
+    try:
+        for run in reason.rows.values():
+            for seed in reason.seeds_of_runs:
+                store.make(run, seed, make)
+    except DataError as error:
+        print(f"{reason.title}: not measured, {error}", flush=True)
+        return
+    print("\n".join(section(reason, store)), flush=True)
+
+
 def listing(store: Store) -> list[dict[str, object]]:
     """Every figure with its claim and its last verdict."""
     entries: list[dict[str, object]] = []
@@ -110,6 +125,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--seeds", type=int, help="how many; the size says otherwise")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where results are kept")
+    parser.add_argument("--why", action="store_true", help="measure why figures differ, and end")
     parser.add_argument("--table", type=Path, help="write the page of all verdicts and end")
     given = parser.parse_args()
     logging.getLogger("flwr").setLevel(logging.ERROR)
@@ -121,13 +137,16 @@ def main() -> None:
             return
         for entry in entries:
             print(f"{entry['name']:<16} {entry['verdict'] or '-':<16} {entry['claim']}")
+    elif given.why:
+        for reason in REASONS:
+            explain(reason, store)
     elif given.table:
         given.table.write_text(page(FIGURES, store))
     elif given.names:
         for figure in chosen(given.names):
             reproduce(figure, "quick" if given.quick else given.size, given.seeds, store)
     else:
-        parser.error("a NAME, --list or --table is needed")
+        parser.error("a NAME, --list, --why or --table is needed")
 
 
 if __name__ == "__main__":

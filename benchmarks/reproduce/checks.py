@@ -63,10 +63,19 @@ def interval(difference: NDArray[np.float64]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
-def _told(mean: float, low: float, high: float) -> str:
+def _told(difference: NDArray[np.float64]) -> str:
+    mean, low, high = interval(difference)
     if not np.isfinite(low):
         return f"difference {mean:+.4g}, one seed"
-    return f"difference {mean:+.4g}, 95 % [{low:+.4g}, {high:+.4g}]"
+    told = f"difference {mean:+.4g}, 95 % [{low:+.4g}, {high:+.4g}]"
+    return told + (f"; {needed(difference)} would tell" if low <= 0 <= high and mean else "")
+
+
+def needed(difference: NDArray[np.float64]) -> str:
+    """How many seeds a difference needs, if it stays, for an interval clear of zero."""
+    ratio = float(difference.std(ddof=1) / abs(difference.mean()))
+    seeds = max(len(difference) + 1.0, (1.96 * ratio) ** 2)
+    return "over 1,000 seeds" if seeds > 1000 else f"about {float(f'{seeds:.2g}'):.0f} seeds"
 
 
 def below(a: str, b: str) -> Check:
@@ -75,7 +84,7 @@ def below(a: str, b: str) -> Check:
     def check(numbers: Numbers, results: Results) -> Finding:
         found = interval(numbers[a] - numbers[b])
         opposite = "the other way round" if found[1] > 0 else UNDECIDED
-        return finding(f"{a} below {b}", found[2] < 0, _told(*found), opposite)
+        return finding(f"{a} below {b}", found[2] < 0, _told(numbers[a] - numbers[b]), opposite)
 
     return check
 
@@ -95,7 +104,7 @@ def comparable(a: str, b: str, margin: float = 0.1) -> Check:
         not_far = abs(found[0]) <= max(0.25, margin) * abs(float(numbers[b].mean()))
         holds = near or (includes and not_far)
         far = UNDECIDED if includes or not np.isfinite(found[1]) else "they differ"
-        return finding(f"{a} comparable with {b}", bool(holds), _told(*found), far)
+        return finding(f"{a} comparable with {b}", bool(holds), _told(numbers[a] - numbers[b]), far)
 
     return check
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, MemoryRecords
+from flwr_fbo.core.space import Space
 from flwr_fbo.core.thompson_agent import ThompsonAgent
 from flwr_fbo.results import outcome
 from flwr_fbo.spec import RunSpec
@@ -33,7 +34,7 @@ def driver(function: Driver) -> Driver:
 
 def make(run: Run, seed: int) -> Mapping[str, Any]:
     """One run."""
-    from . import pulls, targets  # noqa: F401 - they register their drivers
+    from . import probes, pulls, targets  # noqa: F401 - they register their drivers
 
     return DRIVERS[run.kind](run.settings, seed)
 
@@ -54,44 +55,62 @@ def prepared(task: Task, name: str, index: int, count: int, seed: int) -> Task:
     return _prepared(name, settings, index, count, seed)
 
 
-@driver
-def federation(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
-    """Every agent optimises (DP-FTS-DE), or the first few and the others help (FTS).
+class Federation:
+    """All agents of an experiment and their server, called in turn.
 
     Settings are those of ``flwr-fbo run``, ``preset = "paper"`` unless said otherwise, and
     ``measured``: how many agents count, from the first; 0 is all. ``task-seed`` fixes the data
     while the seed moves initial points and draws; unset, the data follow the seed.
     """
-    given = {"preset": "paper", **settings}
-    measured, task_seed = int(given.pop("measured", 0)), int(given.pop("task-seed", -1))
-    spec = RunSpec.from_mapping({**given, "seed": seed})
-    agents, rounds = spec.run.agents or spec.task.parties or 0, spec.run.rounds
-    plan = RunPlan(spec.task.space, agents, rounds, seed, task=spec.task)
-    server = spec.strategy.build(plan)
-    data_seed = seed if task_seed < 0 else task_seed
-    parties, histories = [], []
-    for n in range(agents):
-        task = prepared(spec.task, spec.run.task, n, agents, data_seed)
-        records = MemoryRecords()
-        optimum = task.optimum()
 
-        def regret(params: Any, task: Task = task, optimum: float | None = optimum) -> Any:
-            return None if optimum is None else optimum - (task.expected(params) or 0.0)
+    def __init__(self, settings: Mapping[str, Any], seed: int) -> None:
+        given = {"preset": "paper", **settings}
+        measured, task_seed = int(given.pop("measured", 0)), int(given.pop("task-seed", -1))
+        spec = RunSpec.from_mapping({**given, "seed": seed})
+        agents, self.rounds = spec.run.agents or spec.task.parties or 0, spec.run.rounds
+        plan = RunPlan(spec.task.space, agents, self.rounds, seed, task=spec.task)
+        self.server: Any = spec.strategy.build(plan)
+        data_seed = seed if task_seed < 0 else task_seed
+        self._parties, histories = [], []
+        for n in range(agents):
+            task = prepared(spec.task, spec.run.task, n, agents, data_seed)
+            evaluator, records = _evaluator(spec.task.space, task, (seed, n, 0))
+            agent = ThompsonAgent(self.server.setup(), evaluator, records, (seed, n, 1))
+            self._parties.append(agent)
+            histories.append(evaluator.history)
+        self.histories = histories[: measured or agents]
+        alone = spec.run.strategy in ("local-ts", "random")
+        # Who counts for nothing rests.
+        self._present = range(measured if alone and measured else agents)
 
-        def score(params: Any, rng: np.random.Generator, task: Task = task) -> float:
-            return task.evaluate(params, rng=rng)
+    def round(self) -> None:
+        """One round."""
+        asked = self.server.requests(self._present)
+        replies = {n: self._parties[n].answer(request) for n, request in asked.items()}
+        self.server.close(replies)
 
-        evaluator = Evaluator(spec.task.space, score, records, (seed, n, 0), regret)
-        parties.append(ThompsonAgent(server.setup(), evaluator, records, (seed, n, 1)))
-        histories.append(evaluator.history)
-    alone = spec.run.strategy in ("local-ts", "random")
-    present = range(measured if alone and measured else agents)  # who counts for nothing rests
-    while not server.finished:
-        asked = server.requests(present)
-        server.close({n: parties[n].answer(request) for n, request in asked.items()})
-    budget = getattr(server, "budget", None)
+
+def _evaluator(space: Space, task: Task, seed: tuple[int, ...]) -> tuple[Evaluator, MemoryRecords]:
+    records, optimum = MemoryRecords(), task.optimum()
+
+    def regret(params: Any) -> Any:
+        return None if optimum is None else optimum - (task.expected(params) or 0.0)
+
+    def score(params: Any, rng: np.random.Generator) -> float:
+        return task.evaluate(params, rng=rng)
+
+    return Evaluator(space, score, records, seed, regret), records
+
+
+@driver
+def federation(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
+    """Every agent optimises (DP-FTS-DE), or the first few and the others help (FTS)."""
+    made = Federation(settings, seed)
+    while not made.server.finished:
+        made.round()
+    budget = getattr(made.server, "budget", None)
     return {
-        "curve": error_curve(histories[: measured or agents], rounds),
+        "curve": error_curve(made.histories, made.rounds),
         "epsilon": None if budget is None else budget.spent,
     }
 

@@ -7,6 +7,8 @@ paper says of its own; with the theorems' own next to nothing is learnt at this 
 
 from __future__ import annotations
 
+from typing import Any
+
 from .checks import below, least
 from .figures import Figure, Run, Size, SizeName
 
@@ -20,20 +22,22 @@ PANELS: dict[str, tuple[str, str, bool]] = {
 }
 
 
-def panel(letter: str) -> Figure:
-    """Three learners on one problem."""
-    problem, name, private = PANELS[letter]
-    plays = 20_000 if private else 2_000
+def curve(letter: str, learner: str, **changed: Any) -> Run:
+    """One learner on the problem of a panel."""
+    problem, _, private = PANELS[letter]
     settings = {
-        "problem": problem, "plays": plays, "constants": "practical",
+        "problem": problem, "plays": 20_000 if private else 2_000, "constants": "practical",
         "law": "uniform" if private else "student-t",
         **({"epsilon": 1.0} if private else {}),
     }  # fmt: skip
-    prefix = "ldp-" if private else ""
-    curves = {
-        label: Run("learner", {**settings, "learner": prefix + label.lower()})
-        for label in ("MoMA", "TGP", "ATA")
-    }
+    name = ("ldp-" if private else "") + learner.lower()
+    return Run("learner", {**settings, "learner": name, **changed})
+
+
+def panel(letter: str) -> Figure:
+    """Three learners on one problem."""
+    problem, name, private = PANELS[letter]
+    curves = {label: curve(letter, label) for label in ("MoMA", "TGP", "ATA")}
     sizes: dict[SizeName, Size] = {
         "quick": Size(3, {"plays": 500}),
         "medium": Size(10),

@@ -12,6 +12,7 @@ import numpy as np
 
 from .checks import Finding, Verdict
 from .figures import SIZES, Figure, SizeName
+from .reasons import REASONS, section
 from .store import Store
 
 HEAD = """# The papers' figures, run again
@@ -33,6 +34,15 @@ better in all columns.
 
 Measured: mean +- standard deviation over the seeds. Sizes: *full* is the paper's or more;
 *medium* has fewer seeds, and what else is smaller is said.
+"""
+
+
+WHY = """What is behind those that do not hold, and measurements that bear it out
+(`python -m benchmarks.reproduce --why`; seeds from 100, mean +- standard deviation). "Own model"
+and "others' function" are the mean errors of the points that agents choose by them in the first ten
+rounds, each round with the same weight in both; "gain" is by how much such a point lowers its
+agent's least error so far, and "noise / release" the length of the noise in a release over the
+length of the release.
 """
 
 
@@ -78,7 +88,11 @@ def page(figures: Sequence[Figure], store: Store) -> str:
     lines += ["| figure | claim | measured | size | verdict | name |", "|---|---|---|---|---|---|"]
     for figure in figures:
         lines.append(_row(figure, found[figure.name]))
-    lines.append("\n## Checks\n")
+    lines += ["\n## Why\n", WHY]
+    for reason in REASONS:
+        if any(reason.explains(figure) for figure in figures):
+            lines += section(reason, store)
+    lines.append("## Checks\n")
     for figure in figures:
         latest = found[figure.name]
         if latest is None:

@@ -1,0 +1,260 @@
+"""Why figures come out otherwise than the papers', and the measurements that show it.
+
+``python -m benchmarks.reproduce --why`` makes the measurements; they are kept beside the figures'
+own runs. Every figure that does not hold has a reason here: a test sees to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .dp_fts_de import ACTIVITY, EMNIST, LANDMINE, NO_CLIP, SYNTHETIC, Settings, de, dp, ts
+from .fed_pne import TASKS, fed_pne, other
+from .figures import Figure, Run
+from .ldp_bo import curve
+from .store import Store
+
+#: Seeds of the measurements, from 100 on as the figures'.
+FIRST = 100
+
+
+@dataclass(frozen=True)
+class Reason:
+    """What explains some figures, in words, and a table of runs that bear it out."""
+
+    title: str
+    #: Names of figures, or what they begin with.
+    figures: tuple[str, ...]
+    text: str
+    rows: Mapping[str, Run] = field(default_factory=dict)
+    #: Heads of the table, and what of a run's result stands under them.
+    columns: Mapping[str, str] = field(default_factory=dict)
+    seeds: int = 5
+
+    def explains(self, figure: Figure) -> bool:
+        """Whether the reason is one for this figure."""
+        return figure.name.startswith(self.figures)
+
+    @property
+    def seeds_of_runs(self) -> range:
+        """The seeds of its measurements."""
+        return range(FIRST, FIRST + self.seeds)
+
+
+def _advice(run: Run) -> Run:
+    """What advice is worth in a federation."""
+    return Run("advice", run.settings)
+
+
+def _relayed(of: Settings) -> Run:
+    """FTS, whose server hands on single vectors."""
+    return Run("advice", {**of, "strategy": "fts"})
+
+
+def _three(of: Settings, name: str) -> dict[str, Run]:
+    return {
+        f"{name}, FTS": _relayed(of),
+        f"{name}, FTS-DE": _advice(de(of, clip=NO_CLIP)),
+        f"{name}, DP-FTS-DE q=.35 z=1": _advice(dp(of, 0.35, 1.0)),
+    }
+
+
+def _mixed(alpha: float) -> dict[str, Any]:
+    return {**SYNTHETIC, "agents": 50, "family": "mixed", "alpha": alpha}
+
+
+def _chance(letter: str) -> Run:
+    task, given, _ = TASKS[letter]
+    settings = {"task": task, "task-settings": given, "clients": 10, "budget": 1000, "draws": 100}
+    return Run("chance", settings)
+
+
+_ADVICE = {
+    "own model": "own", "others' function": "advised",
+    "gain by own": "own-gain", "gain by others'": "advised-gain", "noise / release": "noise",
+}  # fmt: skip
+_REGRET = {"Fed-PNE's regret at T": "end", "of points at random": "random",
+           "of the best common point": "best"}  # fmt: skip
+_SHORT = {"rounds": 12, "agents": 8}
+
+REASONS = [
+    Reason(
+        "Synthetic functions: the variants differ less than the functions do",
+        ("dp-fts-de-2", "dp-fts-de-4", "dp-fts-de-5", "dp-fts-de-6", "dp-fts-de-12a", "fts-1a"),
+        "Others' function points to far better places than an agent's own sample does, as the "
+        "papers say, and noise takes much of that away. What is undecided are differences "
+        "between variants: each of our seeds is another function, where DP-FTS-DE's figures "
+        "average five starts on one. With q, z and S fixed, more sub-regions mean that each is "
+        "explored by fewer agents under the same noise, so that P = 1 has the best advice here.",
+        {
+            "FTS": _advice(de(SYNTHETIC, regions=1, clip=NO_CLIP)),
+            "FTS-DE P=2": _advice(de(SYNTHETIC, regions=2, clip=NO_CLIP)),
+            "FTS-DE P=3": _advice(de(SYNTHETIC, regions=3, clip=NO_CLIP)),
+            **{
+                f"DP-FTS-DE q=.25 z=1 P={p}": _advice(dp(SYNTHETIC, 0.25, 1.0, regions=p))
+                for p in (1, 2, 4)
+            },
+        },
+        _ADVICE,
+        10,
+    ),
+    Reason(
+        "Agents that differ: a mean of functions is nobody's",
+        ("dp-fts-de-7",),
+        "At alpha = .7 the points of others' function still have smaller errors than those of an "
+        "agent's own sample, but they lower an agent's own least error by less: they are good "
+        "for all and best for nobody. At alpha = 1, where agents have nothing in common, they "
+        "are worse in both.",
+        {
+            "alpha = .7, FTS-DE": _advice(de(_mixed(0.7), clip=NO_CLIP)),
+            "alpha = 1, FTS-DE": _advice(de(_mixed(1), clip=NO_CLIP)),
+        },
+        _ADVICE,
+        10,
+    ),
+    Reason(
+        "Landmine and activity: others' function is worse than one's own model",
+        ("dp-fts-de-3a", "dp-fts-de-3d", "dp-fts-de-3b", "dp-fts-de-3e", "dp-fts-de-8",
+         "dp-fts-de-9a", "dp-fts-de-10a", "dp-fts-de-12b"),
+        "Agents have ten scores of their own before they hear of others. From then on points "
+        "that they choose by others' function are worse than those by their own model in the "
+        "same round, with and without privacy. With 29 or 30 agents and the paper's q and z a "
+        "release is as long as its noise: it holds next to nothing but noise, and what differs "
+        "between private settings is chance. This is why our defaults are not the paper's "
+        "([defaults](defaults.md)).",
+        {**_three(LANDMINE, "landmine"), **_three(ACTIVITY, "activity")},
+        _ADVICE,
+        3,
+    ),
+    Reason(
+        "Digits by writer: nothing is left to gain",
+        ("dp-fts-de-3c", "dp-fts-de-3f", "dp-fts-de-9b", "dp-fts-de-10b"),
+        "The best network of the first ten points tells a writer's few digits apart nearly without "
+        "an error, so that all methods begin where none can be much better. The paper's images are "
+        "not at hand.",
+        {"TS, alone": ts(EMNIST).with_(**_SHORT)},
+        {"error after the first points": "start", "at the end": "end"},
+        2,
+    ),
+    Reason(
+        "FTS on data: others are followed less than once",
+        ("fts-2", "fts-3", "fts-4", "fts-5", "fts-6", "fts-7"),
+        "With the paper's p_t = 1 - 1/t^2 a target follows a helper less than once in fifty "
+        "iterations on average. Of two methods that share all other queries one cannot be far "
+        "ahead, and FTS is level with TS. RGPE and TAF use all helpers at every iteration, which "
+        "helps on landmine. TAF weighs all helpers in a few products of matrices here, and "
+        "does not slow down with their number as the paper's does.",
+        {
+            "p_t = 1 - 1/t^2 (data)": Run("follows", {"schedule": "1-1/t^2", "rounds": 50}),
+            "p_t = 1 - 1/sqrt(t) (Fig. 1)": Run(
+                "follows", {"schedule": "1-1/sqrt(t)", "rounds": 50}
+            ),
+        },
+        {"others followed": "value", "of iterations": "iterations"},
+        1,
+    ),
+    Reason(
+        "MoMA: of k estimates it keeps one",
+        ("ldp-bo",),
+        "MoMA splits the rewards among k estimates and plays by the one in the middle, so that the "
+        "others' rewards are lost; ATA and TGP use all. Under Student's t regret grows with k, and "
+        "the least k that is odd and not one is level with TGP. Under Laplace noise, whose tails "
+        "are light, MoMA's mean is behind TGP's at every k. The figures have k = 5. What heavier "
+        "tails do is in [LDP-BO](strategies/ldp-bo.md).",
+        {
+            **{f"private, k = {k}": curve("a", "MoMA", epoch=k) for k in (3, 9, 27)},
+            "private, TGP": curve("a", "TGP"),
+            **{f"Student's t, k = {k}": curve("d", "MoMA", epoch=k) for k in (3, 9, 27)},
+            "Student's t, TGP": curve("d", "TGP"),
+        },
+        {"regret over uniform play's": "end"},
+        20,
+    ),
+    Reason(
+        "Fed-PNE on landmine: a thousand pulls teach nothing",
+        ("fed-pne-2c", "fed-pne-6c"),
+        "At T = 1000 Fed-PNE costs nearly what points at random cost, and HCT and the UCBs are "
+        "level with it. Where nothing is learnt neither method nor number of clients can matter. "
+        "KernelTS, which assumes a smooth function, does learn. Most of the regret is nobody's to "
+        "avoid, as it is counted from an AUC of 1.",
+        {"Fed-PNE": fed_pne("c"), "no method": _chance("c")},
+        _REGRET,
+        10,
+    ),
+    Reason(
+        "Fed-PNE on vaccine dosage: most methods reach what can be reached",
+        ("fed-pne-2d", "fed-pne-6d"),
+        "Regret is counted from 1, and the best dosage common to all costs nearly as much as "
+        "Fed-PNE, HCT and KernelTS do: they differ by less than trials do, and more clients "
+        "cannot lower it.",
+        {"Fed-PNE": fed_pne("d"), "no method": _chance("d")},
+        _REGRET,
+        10,
+    ),
+    Reason(
+        "Fed-PNE against methods with a kernel: spread, and rounds",
+        ("fed-pne-2a", "fed-pne-2b", "fed-pne-4"),
+        "KernelTS's regret differs so much from trial to trial that it hides every difference. "
+        "GP-UCB on the global objective has a smaller regret than Fed-PNE, against the paper's "
+        "claim; it talks to all clients after every evaluation, where Fed-PNE does a few times "
+        "in all.",
+        {
+            f"{TASKS[letter][2]}, {name}": run
+            for letter in "ab"
+            for name, run in (("Fed-PNE", fed_pne(letter)), ("BO", other(letter, "gp-ucb")))
+        },
+        {"regret at T": "end", "communication rounds": "rounds"},
+        2,
+    ),
+    Reason(
+        "Networks on MNIST: too few seeds",
+        ("fed-pne-8",),
+        "Two trials decide only what is far apart. The order of the means is the paper's.",
+    ),
+]  # fmt: skip
+
+
+def measured(result: Mapping[str, Any], key: str) -> float | None:
+    """A number of a result, or where its curve starts or ends."""
+    if key in ("start", "end") and key not in result and "curve" in result:
+        return float(result["curve"][0 if key == "start" else -1])
+    found = result.get(key)
+    return None if found is None else float(found)
+
+
+def section(reason: Reason, store: Store) -> list[str]:
+    """The reason as lines of a page; its table is left out where a measurement is missing."""
+    of = ", ".join(f"`{name}`" for name in reason.figures)
+    seeds = f" Of {reason.seeds} seeds." if reason.seeds > 1 and reason.rows else ""
+    lines = [f"**{reason.title}** ({of}).", f"{reason.text}{seeds}", ""]
+    results = {
+        label: [store.get(run, seed) for seed in reason.seeds_of_runs]
+        for label, run in reason.rows.items()
+    }
+    if not results or any(None in made for made in results.values()):
+        return lines
+    lines += [
+        f"| {' | '.join(['', *reason.columns])} |",
+        f"|---{'|---' * len(reason.columns)}|",
+    ]
+    for label, made in results.items():
+        cells = [
+            _cell([measured(r, key) for r in made if r is not None])
+            for key in reason.columns.values()
+        ]
+        lines.append(f"| {' | '.join([label, *cells])} |")
+    return [*lines, ""]
+
+
+def _cell(numbers: list[float | None]) -> str:
+    """Mean and standard deviation; a dash where there is nothing to measure."""
+    found = np.array([n for n in numbers if n is not None])
+    if not len(found):
+        return "-"
+    mean = float(found.mean())
+    spread = f" +- {found.std(ddof=1):.2g}" if len(found) > 1 else ""
+    return (f"{mean:,.0f}" if mean >= 1000 else f"{mean:.3g}") + spread
