@@ -19,6 +19,7 @@ import flwr_fbo
 from flwr_fbo import DPFTSDE, FTS, FedPNE, Float, Result, Space, Task, resume, simulate, task
 from flwr_fbo.core.dp_fts_de import DPFTSDESettings
 from flwr_fbo.core.settings import Settings, SettingsError, setting
+from flwr_fbo.engine import SWITCH_INTERVAL
 from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.report import write_report
 from flwr_fbo.spec import RunSpec
@@ -49,6 +50,25 @@ class Slope(Task):
 
     def evaluate(self, params: Any, *, rng: np.random.Generator) -> float:
         return self.settings.steepness * float(params["x"])
+
+
+def test_threads_of_a_simulation_wait_less_for_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def simulated(*args: Any, **settings: Any) -> None:
+        seen.append(sys.getswitchinterval())
+        raise RuntimeError("over")
+
+    monkeypatch.setattr("flwr.simulation.run_simulation", simulated)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = sys.getswitchinterval()
+    with pytest.raises(RuntimeError, match="over"):
+        simulate(hill, agents=2, rounds=1, engine="ray", run_dir=tmp_path / "run")
+    assert seen == pytest.approx([SWITCH_INTERVAL])
+    assert sys.getswitchinterval() == before > SWITCH_INTERVAL
 
 
 class TestImport:

@@ -167,6 +167,32 @@ def test_asking_leaves_its_time_to_the_agents() -> None:
     assert seconds < 10
 
 
+class OneByOne(Costly):
+    """The first two passes find nothing; each one after them finds a reply."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        found = super().pull_messages(message_ids)
+        (number,) = self.pulled[-1]
+        passes = sum(pulled == [number] for pulled in self.pulled)
+        return found if passes == int(number[1:]) else []
+
+
+def test_while_replies_come_the_next_are_looked_for_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pass over m3 to m7 computes for 10 ms, of which 50 times are slept, or 5 times."""
+    rests: list[float] = []
+    sleep = time.sleep
+
+    def rest(seconds: float) -> None:
+        rests.append(seconds)
+        sleep(0.001)
+
+    monkeypatch.setattr(courier.time, "sleep", rest)
+    replies, _ = send(OneByOne({}), range(3, 8), 30.0)
+    assert len(replies) == 5
+    assert min(rests[:2]) >= courier.REST * 5 * 0.002
+    assert max(rests[2:6]) < min(rests[:2]) / 2
+
+
 class Slow(InProcessGrid):
     """One node whose replies to rounds are never there in time."""
 
