@@ -16,6 +16,8 @@ from flwr_fbo.core.settings import SettingsError
 def reproduce(context: typer.Context) -> None:
     """Run the papers' figures again: NAME ..., --list, --quick, --seeds N (needs the sources).
 
+    --why measures why some come out otherwise than the papers'.
+
     Example: flwr-fbo reproduce fed-pne-2a --quick
     """
     with user_errors():
