@@ -30,6 +30,7 @@ from typing import Any, TypeAlias, TypeVar
 import numpy as np
 
 from benchmarks.agent_iteration import default_sampler, sampler_with
+from benchmarks.pages import filled, table
 from flwr_fbo.core.acquisition import CANDIDATES, STARTS, argmax, quasi_random
 from flwr_fbo.core.aggregation import WeightedSum
 from flwr_fbo.core.hyperparameters import fit
@@ -444,20 +445,17 @@ SECTIONS: dict[str, Callable[[], Iterator[Ratio]]] = {
 
 def with_table(page: str, saved: Path) -> str:
     """A page with the saved ratios between its marks."""
-    rows = [
-        "| ours / theirs | ours | theirs | ratio | of turns | target | |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for entry in json.loads(saved.read_text()):
-        most = "-" if entry["most"] is None else f"<= {entry['most']:g}"
-        times = [f"{entry[side]:.3g} {entry['unit']}" for side in ("ours", "theirs")]
-        spread = " to ".join(f"{r:.2g}" for r in entry["spread"]) if entry["turns"] > 1 else "-"
-        ratio = f"{entry['ratio']:.3g}"
-        cells = [entry["name"], *times, ratio, spread, most, entry["outcome"].lower()]
-        rows.append("| " + " | ".join(cells) + " |")
-    before, mark, rest = page.partition("<!-- ratios -->\n")
-    _, end, after = rest.partition("<!-- end -->")
-    return before + mark + "\n".join(rows) + "\n" + end + after
+        spread = " to ".join(f"{r:.2g}" for r in entry["spread"]) if entry["turns"] > 1 else "1"
+        rows.append({
+            "ours / theirs": entry["name"],
+            **{side: f"{entry[side]:.3g} {entry['unit']}" for side in ("ours", "theirs")},
+            "ratio": f"{entry['ratio']:.2g}", "of turns": spread,
+            "target": "-" if entry["most"] is None else f"<= {entry['most']:g}",
+            "": entry["outcome"].lower(),
+        })  # fmt: skip
+    return filled(page, "ratios", table(rows))
 
 
 def show(ratio: Ratio) -> None:

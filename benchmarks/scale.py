@@ -1,9 +1,10 @@
 """What things cost as they grow: an agent's step, the server's sum, whole federations, bytes.
 
-    OMP_NUM_THREADS=1 python benchmarks/scale.py [agent server federation wire plan] [--quick]
-                                                 [--out DIR]
+    python -m benchmarks.scale [agent server federation wire axis plan] [--quick] [--out DIR]
+    python -m benchmarks.scale --table docs/scale.md
 
-Prints tables, saves scale.json and charts as SVG under DIR. CPU seconds of one thread.
+Prints tables, saves scale.json and charts as SVG under DIR; ``--table`` writes what is saved into
+a page. CPU seconds of one thread (OMP_NUM_THREADS=1).
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import argparse
 import json
 import logging
 import math
-import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -22,7 +22,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.agent_iteration import sampler_with
+from benchmarks.charts import alone, log_axis, style
 from benchmarks.load import resident
+from benchmarks.pages import filled, table
 from flwr_fbo.clientapp import client_app_of
 from flwr_fbo.core.aggregation import WeightedSum
 from flwr_fbo.core.comparators.surrogates import numbers_sent
@@ -34,18 +36,15 @@ from flwr_fbo.privacy.accountants import accountant
 from flwr_fbo.privacy.entropy import system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
-from flwr_fbo.report.svg import Axis, Chart
+from flwr_fbo.report.svg import Chart
 from flwr_fbo.rundir import RunDirectory
 from flwr_fbo.serverapp import serve
 from flwr_fbo.spec import RunSpec
+from flwr_fbo.strategies import STRATEGIES
 
 #: Bound on vectors of 100 standard normals: about 2 % are clipped, as the paper recommends.
 CLIP = 11.5
 Rows = list[dict[str, Any]]
-STYLE = (
-    "<style>text{font:12px sans-serif;fill:#333}.grid{stroke:#ddd}.line{fill:none;"
-    "stroke-width:2}.c0{stroke:#0b6bcb}.c1{stroke:#c2410c}.c2{stroke:#15803d}</style>"
-)
 
 
 def median_ms(work: Callable[[int], object], repeats: int) -> float:
@@ -155,6 +154,7 @@ def federation(quick: bool) -> Rows:
 
 def _run(given: dict[str, Any], agents: int) -> _Counting:
     """A run in this process; the grid has counted what was sent."""
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)  # Flower's start sets its own
     spec = RunSpec.from_mapping(given)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
@@ -164,51 +164,77 @@ def _run(given: dict[str, Any], agents: int) -> _Counting:
     return grid
 
 
-WIRE: dict[str, dict[str, Any]] = {
-    "dp-fts-de": {
-        "strategy": "dp-fts-de",
-        "epsilon": 5.0,
-        "accountant": "rdp",
-        "features": 200,
-    },
-    "dp-fts-de, P = 4": {
-        "strategy": "dp-fts-de",
-        "epsilon": 5.0,
-        "accountant": "rdp",
-        "regions": 4,
-        "releases": "early",
-    },
-    "fts": {"strategy": "fts"},
-    "local-ts": {"strategy": "local-ts"},
-    "fed-pne": {"task": "garland", "strategy": "fed-pne", "budget": 200},
-    "ldp-tgp": {"task": "ldp-synthetic", "strategy": "ldp-tgp", "budget": 100, "epsilon": 1.0},
-}
+#: Agents of the federations whose messages are measured, and their rounds or evaluations.
+PARTIES, STEPS = 10, 10
+OWN: dict[str, Any] = {
+    "task": "benchmarks.load:free", "rounds": STEPS, "features": 100, "initial-points": 2,
+    "refit-every": 0,
+}  # fmt: skip
+REWARDS: dict[str, Any] = {"task": "ldp-synthetic", "budget": 100}
+PRIVATE: dict[str, Any] = {"epsilon": 5.0, "accountant": "rdp"}
+
+
+def wired(name: str) -> dict[str, dict[str, Any]]:
+    """Runs whose messages show what a strategy sends, by what is said of them."""
+    if name == "dp-fts-de":
+        return {
+            "epsilon 5, defaults (M = 200, P = 1, planned releases)": {
+                **OWN, **PRIVATE, "features": 200,
+            },
+            "epsilon 5, P = 4, early releases": {
+                **OWN, **PRIVATE, "regions": 4, "releases": "early",
+            },
+        }  # fmt: skip
+    if name in ("fts", "local-ts", "random"):
+        return {f"{STEPS} rounds": OWN}
+    if name == "fed-pne":
+        pulled = {"task": "garland", "budget": 200}
+        return {"T = 200": pulled, "T = 200, epsilon 5": {**pulled, "epsilon": 5.0}}
+    if name.startswith("ldp-"):
+        return {"T = 100, epsilon 1": {**REWARDS, "epsilon": 1.0}}
+    if name in ("ata", "tgp", "moma", "uniform"):
+        return {"T = 100": REWARDS}
+    if name == "gp-ucb":  # two methods, by what the task seeks
+        return {
+            "T = 100": REWARDS, "T = 50, global objective": {"task": "garland", "budget": 50},
+        }  # fmt: skip
+    return {"T = 50": {"task": "garland", "budget": 50}}
 
 
 def wire(quick: bool) -> Rows:
-    """Bytes a party and round of every kind of strategy; RGPE's and TAF's from what they need."""
+    """Bytes a party and message of every strategy; RGPE's and TAF's from what they need."""
     rows: Rows = []
-    for name, given in WIRE.items():
-        agents, rounds = 10, 10
-        common = {"task": "benchmarks.load:free", "agents": agents, "features": 100}
-        thompson = given["strategy"] in ("dp-fts-de", "fts", "local-ts")
-        more = {"rounds": rounds, "initial-points": 2, "refit-every": 0} if thompson else {}
-        full = {**common, **more, **given}
-        if not thompson:
-            full.pop("features")
-        grid = _run(full, agents)
-        rows.append({
-            "strategy": name, "setup, once": grid.setup, "down": grid.down / max(1, grid.messages),
-            "up": grid.up / max(1, grid.messages), "messages a party": grid.messages / agents,
-        })  # fmt: skip
-    for method, share in (("rgpe", "posterior"), ("rgpe", "history"),
-                          ("taf", "posterior"), ("taf", "history")):  # fmt: skip
-        numbers = numbers_sent(method, share, features=100, observations=50, dimension=2)  # type: ignore[arg-type]
-        rows.append({
-            "strategy": f"{method}, {share}", "setup, once": 0, "down": 0, "up": 8 * numbers,
-            "messages a party": 1,
-        })  # fmt: skip
-    show("bytes a party and message (arrays and scalars; M = 100, 50 observations, D = 2)", rows)
+    for name in STRATEGIES:
+        for told, given in wired(name).items():
+            grid = _run({"agents": PARTIES, "strategy": name, **given}, PARTIES)
+            rows.append({
+                "strategy": f"`{name}`, {told}", "setup, once": grid.setup,
+                "to a party": grid.down / max(1, grid.messages),
+                "from a party": grid.up / max(1, grid.messages),
+                "messages a party": grid.messages / PARTIES,
+            })  # fmt: skip
+    for method in ("rgpe", "taf"):
+        for share, told in (("posterior", "posteriors of M = 100"), ("history", "50 raw scores")):
+            numbers = numbers_sent(method, share, features=100, observations=50, dimension=2)  # type: ignore[arg-type]
+            rows.append({
+                "strategy": f"{method.upper()}, {told}", "setup, once": None, "to a party": None,
+                "from a party": 8 * numbers, "messages a party": 1,
+            })  # fmt: skip
+    show("bytes a party and message (arrays and scalars; D = 1 where measured)", rows)
+    return rows
+
+
+def axis(quick: bool) -> Rows:
+    """The horizontal axis of FTS's Fig. 2: what a helper sends, by M; FTS's as it is measured."""
+    rows: Rows = []
+    for features in (50, 100, 150, 200):
+        grid = _run({"agents": PARTIES, "strategy": "fts", **OWN, "features": features}, PARTIES)
+        sent = {
+            f"{method.upper()}, {share}": 8 * numbers_sent(method, share, features=features)  # type: ignore[arg-type]
+            for method, share in (("rgpe", "posterior"), ("taf", "posterior"), ("rgpe", "history"))
+        }
+        rows.append({"M": features, "FTS, measured": grid.up / grid.messages, **sent})
+    show("bytes of a helper's message by M (FTS Fig. 2; histories of 50 scores, D = 2)", rows)
     return rows
 
 
@@ -291,7 +317,6 @@ def _hierarchy(quick: bool) -> Rows:
     rows: Rows = [{
         "parties": agents, "leaf aggregators": leaves, "middle": 10,
         "CPU s in all": seconds, "bytes from an aggregator": size,
-        "CPU s for 1e8": seconds * 1e8 / agents,
     }]  # fmt: skip
     show("a tree of aggregators, simulated: the root's sum is the flat sum to the last bit", rows)
     return rows
@@ -299,39 +324,18 @@ def _hierarchy(quick: bool) -> Rows:
 
 def show(title: str, rows: Rows) -> None:
     """A Markdown table."""
-    names = list(rows[0])
-    print(f"\n{title}\n\n| {' | '.join(names)} |\n|{'---|' * len(names)}")
-    for row in rows:
-        print("| " + " | ".join(_cell(row[name]) for name in names) + " |", flush=True)
-
-
-def _cell(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    print("\n".join(["", title, "", *table(rows)]), flush=True)
 
 
 def chart(rows: Rows, x: str, names: Sequence[str], title: str, unit: str) -> str:
     """A chart with logarithmic axes, as a file of its own."""
     horizontal = np.log10([r[x] for r in rows])
     series = {n: np.log10([max(r[n], 1e-3) for r in rows]) for n in names}
-    drawn = Chart("scale", title, _log_axis(horizontal, x),
-                  _log_axis(np.concatenate(list(series.values())), unit))  # fmt: skip
+    drawn = Chart("scale", title, log_axis(horizontal, x),
+                  log_axis(np.concatenate(list(series.values())), unit))  # fmt: skip
     for i, (name, values) in enumerate(series.items()):
-        drawn.line(horizontal, values, f"c{i}", name)
-    found = re.search(r"<svg viewBox.*?</svg>", drawn.svg(), re.DOTALL)
-    assert found is not None
-    labels = "".join(
-        f'<text x="92" y="{28 + 15 * i}" class="key">{name}</text>'
-        f'<line class="line c{i}" x1="230" x2="250" y1="{24 + 15 * i}" y2="{24 + 15 * i}"/>'
-        for i, name in enumerate(series)
-    )
-    text = found[0].replace("<svg ", '<svg xmlns="http://www.w3.org/2000/svg" ', 1)
-    return text.replace("</svg>", f"{labels}</svg>").replace(">", f">{STYLE}", 1)
-
-
-def _log_axis(values: Any, label: str) -> Axis:
-    low, high = math.floor(values.min()), math.ceil(values.max() + 1e-9)
-    high = max(high, low + 1)
-    return Axis(low, high, label, [(k, f"{10.0**k:g}") for k in range(low, high + 1)])
+        drawn.line(horizontal, values, style(i), name)
+    return alone(drawn)
 
 
 def save_charts(found: dict[str, Any], out: Path) -> None:
@@ -343,11 +347,42 @@ def save_charts(found: dict[str, Any], out: Path) -> None:
     if "server" in found:
         text = chart(found["server"], "N", ("CPU ms",), "server's private sum", "CPU ms")
         (out / "server.svg").write_text(text)
+    if "axis" in found:
+        columns = ("FTS, measured", "RGPE, posterior", "RGPE, history")
+        text = chart(found["axis"], "M", columns, "a helper's message against M", "bytes")
+        (out / "wire.svg").write_text(text)
+
+
+#: The saved tables of a page, by their marks.
+TABLES: dict[str, Callable[[dict[str, Any]], Rows]] = {
+    **{
+        name: lambda found, name=name: _in_ms(found["agent"][name])
+        for name in ("observations", "dimensions", "features", "sub-regions")
+    },
+    "server": lambda found: found["server"],
+    "federation": lambda found: found["federation"],
+    "wire": lambda found: found["wire"],
+    "axis": lambda found: found["axis"],
+    "plan": lambda found: found["plan"][:-1],
+    "tree": lambda found: found["plan"][-1:],
+}
+
+
+def _in_ms(rows: Rows) -> Rows:
+    return [{f"{k}, ms" if i else k: v for i, (k, v) in enumerate(row.items())} for row in rows]
+
+
+def page(text: str, found: dict[str, Any]) -> str:
+    """A page with the saved tables between its marks."""
+    for name, rows in TABLES.items():
+        text = filled(text, name, table(rows(found)))
+    return text
 
 
 SECTIONS: dict[str, Callable[[bool], Any]] = {
-    section.__name__: section for section in (agent, server, federation, wire, plan)
+    section.__name__: section for section in (agent, server, federation, wire, axis, plan)
 }
+SAVED = Path(__file__).parents[1] / "docs" / "images" / "scale"
 
 
 def main() -> None:
@@ -355,8 +390,12 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS], default=[])
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--out", type=Path, help="where to save figures and charts")
+    parser.add_argument("--table", type=Path, help="write the saved tables into a page and end")
     given = parser.parse_args()
-    logging.getLogger("flwr").setLevel(logging.ERROR)
+    if given.table:
+        saved = json.loads((SAVED / "scale.json").read_text())
+        given.table.write_text(page(given.table.read_text(), saved))
+        return
     found = {name: SECTIONS[name](given.quick) for name in given.sections or SECTIONS}
     if given.out:
         given.out.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
     python -m benchmarks.reproduce --list [--json]
     python -m benchmarks.reproduce NAME ... [--quick | --size medium|full] [--seeds N] [--out DIR]
+                                        [--charts DIR]
     python -m benchmarks.reproduce --why
     python -m benchmarks.reproduce --table docs/reproduction.md
 
@@ -24,11 +25,12 @@ from pathlib import Path
 from flwr_fbo.data.errors import DataError
 
 from . import dp_fts_de, fed_pne, fts, ldp_bo
+from .charts import drawn
 from .drivers import make
 from .figures import SIZES, Figure, SizeName
 from .reasons import REASONS, Reason, section
 from .store import Store
-from .table import last, page
+from .table import IMAGES, charts, last, page
 
 FIGURES: list[Figure] = [
     *dp_fts_de.FIGURES, *fts.FIGURES, *ldp_bo.FIGURES, *fed_pne.FIGURES,
@@ -54,8 +56,10 @@ def missing(figure: Figure) -> list[str]:
     return [name for name in figure.needs if importlib.util.find_spec(name) is None]
 
 
-def reproduce(figure: Figure, size: SizeName, seeds: int | None, store: Store) -> None:
-    """Make every run of a figure that is not there yet, and print its verdict."""
+def reproduce(
+    figure: Figure, size: SizeName, seeds: int | None, store: Store, folder: Path | None = None
+) -> None:
+    """Make every run of a figure that is not there yet, print its verdict, and draw it."""
     lacking = missing(figure)
     if lacking:
         print(f"{figure.name}: not run, needs {', '.join(lacking)}", flush=True)
@@ -81,6 +85,17 @@ def reproduce(figure: Figure, size: SizeName, seeds: int | None, store: Store) -
     for finding in findings:
         print(f"  {'yes' if finding.holds else 'no ':<4}{finding.says}: {finding.evidence}")
     print(f"  {verdict}", flush=True)
+    chart = drawn(figure, runs, results)
+    if folder is not None and chart is not None:
+        save({figure.name: chart}, folder)
+        print(f"  drawn in {folder / figure.name}.svg", flush=True)
+
+
+def save(found: dict[str, str], folder: Path) -> None:
+    """Charts as files under their figures' names."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in found.items():
+        (folder / f"{name}.svg").write_text(text)
 
 
 def explain(reason: Reason, store: Store) -> None:
@@ -125,6 +140,7 @@ def main() -> None:
     parser.add_argument("--size", choices=SIZES, default="full")
     parser.add_argument("--seeds", type=int, help="how many; the size says otherwise")
     parser.add_argument("--out", type=Path, default=RESULTS, help="where results are kept")
+    parser.add_argument("--charts", type=Path, help="save a chart of each figure there, as SVG")
     parser.add_argument("--why", action="store_true", help="measure why figures differ, and end")
     parser.add_argument("--table", type=Path, help="write the page of all verdicts and end")
     given = parser.parse_args()
@@ -142,9 +158,11 @@ def main() -> None:
             explain(reason, store)
     elif given.table:
         given.table.write_text(page(FIGURES, store))
+        save(charts(FIGURES, store), given.table.parent / IMAGES)
     elif given.names:
         for figure in chosen(given.names):
-            reproduce(figure, "quick" if given.quick else given.size, given.seeds, store)
+            size = "quick" if given.quick else given.size
+            reproduce(figure, size, given.seeds, store, given.charts)
     else:
         parser.error("a NAME, --list, --why or --table is needed")
 

@@ -163,7 +163,7 @@ def trade_off(of: Settings, quick: Settings, letters: str, data: str, medium: in
             {**open_ones, **private},
             [*[below(label, "TS") for label in private], below("FTS-DE", "FTS"),
              ordered("q=0.35 z=1", far[0]), ordered("q=0.35 z=1", far[1])],
-            size, measure="end", unit="error", note=note, needs=needs,
+            size, measure="end", unit="error", plot="privacy", note=note, needs=needs,
         ),
         Figure(
             f"dp-fts-de-3{letters[1]}", f"DP-FTS-DE Fig. 3{letters[1]}",
@@ -231,7 +231,7 @@ def real() -> list[Figure]:
                    lambda n, r, z=z: r[f"RDP z={z}"][0]["epsilon"]
                    / r[f"moments z={z}"][0]["epsilon"], lambda v: v < 1) for z in (1, 2)]
             + [comparable(f"RDP z={z}", f"moments z={z}") for z in (1, 2)],
-            sizes(FEW, 2, 100), measure="end", unit="error",
+            sizes(FEW, 2, 100), measure="end", unit="error", plot="privacy",
             note="Poisson sampling, to compare the accountants; the paper's RDP is of "
             "fixed-size sampling",
         ),

@@ -142,7 +142,7 @@ def plots() -> Figure:
     one: dict[SizeName, Size] = {"quick": Size(1), "medium": Size(1), "full": Size(1)}
     return Figure(
         "fed-pne-5", "Fed-PNE Fig. 5", "both functions have many local optima and one best",
-        curves, [*many, *found], one, measure="value", unit="maximum",
+        curves, [*many, *found], one, measure="value", unit="maximum", plot="nothing",
     )  # fmt: skip
 
 
@@ -194,7 +194,7 @@ def communication() -> Figure:
     return Figure(
         "fed-pne-7", "Fed-PNE Fig. 7",
         "communication rounds and numbers sent are logarithmic in T",
-        curves, checks, one, measure="value", unit="rounds",
+        curves, checks, one, measure="value", unit="rounds", plot="nothing",
         note="without noise, so that T can grow to 10^7",
     )  # fmt: skip
 

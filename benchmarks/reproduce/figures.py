@@ -49,6 +49,8 @@ class Figure:
     measure: str = "mean"
     #: The unit of that number.
     unit: str = "regret"
+    #: What is drawn: curves by iteration, the number against epsilon or a message's length.
+    plot: Literal["curves", "privacy", "message", "nothing"] = "curves"
     #: What differs from the paper, at any size.
     note: str = ""
     #: Packages and data it cannot do without.

@@ -10,11 +10,14 @@ from typing import Any
 
 import numpy as np
 
+from .charts import drawn
 from .checks import Finding, Verdict
 from .figures import SIZES, Figure, SizeName
 from .reasons import REASONS, section
 from .store import Store
 
+#: Where the charts lie, from the page.
+IMAGES = "images/reproduction"
 HEAD = """# The papers' figures, run again
 
 Written by `python -m benchmarks.reproduce --table docs/reproduction.md` from the saved runs in
@@ -32,8 +35,8 @@ with few seeds, and refute nothing; *the other way round* ones are clear of it o
 Settings are the papers'; epsilon is the paper's moments accountant's; seeds begin at 100. Lower is
 better in all columns.
 
-Measured: mean +- standard deviation over the seeds. Sizes: *full* is the paper's or more;
-*medium* has fewer seeds, and what else is smaller is said.
+Figures are links to charts of the means. Measured: mean +- standard deviation over the seeds.
+Sizes: *full* is the paper's or more; *medium* has fewer seeds, and what else is smaller is said.
 """
 
 
@@ -74,6 +77,18 @@ def last(figure: Figure, store: Store) -> Latest | None:
             verdict, findings = figure.verdict(results)
             return Latest(size, len(seeds), verdict, findings, results)
     return None
+
+
+def charts(figures: Sequence[Figure], store: Store) -> dict[str, str]:
+    """The text of an SVG file for each figure that has runs and can be drawn, by its name."""
+    found = {}
+    for figure in figures:
+        latest = last(figure, store)
+        if latest is not None:
+            text = drawn(figure, figure.runs(latest.size), latest.results)
+            if text is not None:
+                found[figure.name] = text
+    return found
 
 
 def page(figures: Sequence[Figure], store: Store) -> str:
@@ -123,7 +138,10 @@ def _row(figure: Figure, latest: Latest | None) -> str:
     extra = "".join(f", {k} {v}" for k, v in smaller.items())
     size = f"{latest.size}, {latest.seeds} seed{'s' * (latest.seeds > 1)}{extra}"
     verdict = latest.verdict + _reasons(latest.findings)
-    cells = [figure.figure, figure.claim, "; ".join(shown), size, verdict, command]
+    name = figure.figure
+    if figure.plot != "nothing":
+        name = f"[{name}]({IMAGES}/{figure.name}.svg)"
+    cells = [name, figure.claim, "; ".join(shown), size, verdict, command]
     return f"| {' | '.join(cells)} |"
 
 

@@ -17,6 +17,7 @@ def reproduce(context: typer.Context) -> None:
     """Run the papers' figures again: NAME ..., --list, --quick, --seeds N (needs the sources).
 
     --why measures why some come out otherwise than the papers'.
+    --charts DIR saves a chart of each.
 
     Example: flwr-fbo reproduce fed-pne-2a --quick
     """
