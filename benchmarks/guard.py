@@ -4,19 +4,23 @@
 
 A *count* is how many function calls a piece of work makes: the same on every machine, and it
 grows at once when somebody loops over agents or candidates in Python. A *ratio* compares with
-plain numpy or with a smaller size of the same work, best of several turns. Bounds are about
+plain numpy or with a smaller size of the same work, best of several turns. Bounds are up to
 twice what is measured. Exits with 1 and says which guard failed.
 """
 
 from __future__ import annotations
 
 import cProfile
+import logging
 import pstats
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import numpy as np
 
@@ -28,9 +32,12 @@ from flwr_fbo.core.partition import Partition as Tree
 from flwr_fbo.core.regions import split_space
 from flwr_fbo.core.schedules import WeightSchedule
 from flwr_fbo.core.thompson import Advice
+from flwr_fbo.engine import run
 from flwr_fbo.privacy.accountants import accountant
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
+from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.spec import RunSpec
 from flwr_fbo.tasks.garland import GarlandTask
 
 
@@ -123,6 +130,24 @@ def search() -> Iterator[Guard]:
         yield Guard(f"calls of an epsilon query ({name})", found, most)
 
 
+def shell() -> Iterator[Guard]:
+    """Around an evaluation: journals, records, checkpoints and Flower's messages, in process."""
+    agents, rounds = 20, (2, 6)
+    counts = [calls(partial(federation, agents, count)) for count in rounds]
+    found = (counts[1] - counts[0]) / (agents * (rounds[1] - rounds[0]))
+    yield Guard("calls of a message there and back, random search", found, 1700)
+
+
+def federation(agents: int, rounds: int) -> None:
+    """Random search of a task that costs nothing, in this process."""
+    given = {"task": "benchmarks.load:free", "strategy": "random", "agents": agents}
+    spec = RunSpec.from_mapping({**given, "rounds": rounds, "initial-points": 1})
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
+        run(spec, directory, "inline")
+
+
 def imports() -> Iterator[Guard]:
     """`import flwr_fbo` loads nothing of others, and core and privacy do without Flower."""
     for module, unwanted in (
@@ -135,7 +160,7 @@ def imports() -> Iterator[Guard]:
         yield Guard(f"heavy modules loaded by import {module}", int(done.stdout), 0)
 
 
-SECTIONS = (agent, server, search, imports)
+SECTIONS = (agent, server, search, shell, imports)
 
 
 def main() -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from benchmarks.reproduce.figures import SIZES, Figure, Run, Size
 from benchmarks.reproduce.reasons import REASONS, Reason, section
 from benchmarks.reproduce.store import Store, thinned
 from benchmarks.reproduce.table import last, page
+from flwr_fbo.clients import base
 from flwr_fbo.core import acquisition, gp
 from flwr_fbo.core.aggregation import WeightedSum
 from flwr_fbo.core.evaluation import Evaluation
@@ -65,9 +67,19 @@ def test_a_cubic_wall_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert failed(guard.agent) == ["query with 4,800 observations over 300 (cubic: 4,096)"]
 
 
+def test_a_setup_that_is_read_for_every_message_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Forgetful(OrderedDict[str, Any]):
+        def __contains__(self, key: object) -> bool:
+            return False
+
+    monkeypatch.setattr(base, "_setups", Forgetful())
+    assert failed(guard.shell) == ["calls of a message there and back, random search"]
+
+
 def test_what_is_now_passes() -> None:
     assert acquisition.CANDIDATES == 1000  # the counts are for the papers' number of candidates
     assert failed(guard.search) == []
+    assert failed(guard.shell) == []
 
 
 # ------------------------------------------------------------------ reproduction
