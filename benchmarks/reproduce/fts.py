@@ -26,8 +26,8 @@ ALONE = {
 }  # fmt: skip
 ON_GRID: dict[SizeName, Size] = {
     "quick": Size(3, {"agents": 9, "rounds": 8, "history": 20}),
-    "medium": Size(25),
-    "full": Size(100),
+    "medium": Size(10),
+    "full": Size(25),  # the paper: 5 functions, 5 initialisations of each
 }
 #: task, its settings, helpers, what it is called, and what must be said of the data.
 DATA: dict[str, tuple[str, str, int, str, str]] = {
