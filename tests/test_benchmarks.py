@@ -199,6 +199,25 @@ def test_of_a_long_curve_its_shape_its_mean_and_its_end_are_kept() -> None:
     assert thinned({"curve": curve[:9]}) == {"curve": curve[:9]}  # short ones are kept whole
 
 
+def test_a_size_replaces_what_a_run_has_and_adds_what_it_says_besides() -> None:
+    runs = {
+        "a": Run("federation", {"rounds": 9, "agents": 5}),
+        "b": Run("federation", {"agents": 5}),
+    }
+    sizes = {
+        "quick": Size(1, {"rounds": 1}, {"epochs": 1}), "medium": Size(1, {"rounds": 2}),
+        "full": Size(1),
+    }  # fmt: skip
+    figure = replace(figure_of(), curves=runs, sizes=sizes)
+    assert [run.settings for run in figure.runs("quick").values()] == [
+        {"rounds": 1, "agents": 5, "epochs": 1}, {"agents": 5, "epochs": 1},
+    ]  # fmt: skip
+    assert [run.settings for run in figure.runs("medium").values()] == [
+        {"rounds": 2, "agents": 5}, {"agents": 5},
+    ]  # fmt: skip
+    assert figure.runs("full") == runs
+
+
 def test_quick_runs_prove_nothing(tmp_path: Path) -> None:
     figure, store = figure_of(checks.below("a", "b")), Store(tmp_path)
     assert last(figure, store) is None

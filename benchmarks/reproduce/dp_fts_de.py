@@ -40,16 +40,17 @@ def dp(of: Settings, q: float, z: float, **settings: Any) -> Run:
 
 
 def sizes(
-    quick: Settings, medium: int, full: int, shorter: Settings | None = None
+    quick: Size, medium: int, full: int, shorter: Settings | None = None
 ) -> dict[SizeName, Size]:
     """Quick: two seeds and little of everything; medium: as full, fewer seeds."""
-    return {"quick": Size(2, quick), "medium": Size(medium, shorter or {}), "full": Size(full)}
+    return {"quick": quick, "medium": Size(medium, shorter or {}), "full": Size(full)}
 
 
-QUICK = {"agents": 12, "rounds": 5}
+QUICK = Size(2, {"agents": 12, "rounds": 5})
 ON_GRID = sizes(QUICK, 6, 20)
-FEW = {"agents": 6, "rounds": 4}
-TINY = {"agents": 2, "rounds": 1, "epochs": 1, "initial-points": 1}
+FEW = Size(2, {"agents": 6, "rounds": 4})
+#: Networks are trained a few times only, and briefly.
+TINY = Size(2, {"agents": 2, "rounds": 1}, {"epochs": 1, "initial-points": 1})
 
 
 def synthetic() -> list[Figure]:
@@ -141,7 +142,7 @@ def synthetic() -> list[Figure]:
     ]  # fmt: skip
 
 
-def trade_off(of: Settings, quick: Settings, letters: str, data: str, medium: int,
+def trade_off(of: Settings, quick: Size, letters: str, data: str, medium: int,
               full: int, note: str, shorter: Settings | None = None) -> list[Figure]:  # fmt: skip
     """Figs. 3a to 3f: privacy against utility after 60 iterations, and convergence."""
     needs = ("torch",) if of["task"] == "emnist" else ()

@@ -217,7 +217,7 @@ def mnist() -> list[Figure]:
         Figure(
             "fed-pne-8b", "Fed-PNE Fig. 8b", "MNIST: more clients have less regret each",
             by_count, [ordered("M=20", "M=10", "M=5"), below("M=20", "M=5")],
-            size({"budget": 20}, 3), measure="end", unit="regret at T",
+            size({"budget": 10}, 3), measure="end", unit="regret at T",
             note="the paper's M are not printed",
         ),
     ]  # fmt: skip

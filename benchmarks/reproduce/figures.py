@@ -29,10 +29,14 @@ class Run:
 
 @dataclass(frozen=True)
 class Size:
-    """How much of the paper's experiment is run: seeds, and settings made smaller."""
+    """How much of the paper's experiment is run: seeds, and settings made smaller.
+
+    ``smaller`` replaces settings that a run has, ``besides`` also gives it those that it has not.
+    """
 
     seeds: int
     smaller: Mapping[str, Any] = field(default_factory=dict)
+    besides: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,9 +62,11 @@ class Figure:
 
     def runs(self, size: SizeName) -> dict[str, Run]:
         """The curves at a size."""
-        smaller = self.sizes[size].smaller
+        chosen = self.sizes[size]
         return {
-            label: run.with_(**{k: v for k, v in smaller.items() if k in run.settings})
+            label: run.with_(
+                **{k: v for k, v in chosen.smaller.items() if k in run.settings}, **chosen.besides
+            )
             for label, run in self.curves.items()
         }
 

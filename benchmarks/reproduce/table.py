@@ -134,8 +134,8 @@ def _row(figure: Figure, latest: Latest | None) -> str:
         epsilon = results[0].get("epsilon")
         cost = "" if epsilon is None else f" (eps {epsilon:.2f})"
         shown.append(f"{label}: {numbers.mean():.3g}{spread}{cost}")
-    smaller = figure.sizes[latest.size].smaller
-    extra = "".join(f", {k} {v}" for k, v in smaller.items())
+    chosen = figure.sizes[latest.size]
+    extra = "".join(f", {k} {v}" for k, v in {**chosen.smaller, **chosen.besides}.items())
     size = f"{latest.size}, {latest.seeds} seed{'s' * (latest.seeds > 1)}{extra}"
     verdict = latest.verdict + _reasons(latest.findings)
     name = figure.figure
