@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from benchmarks.load import Watch
-from flwr_fbo.engine import run
+from flwr_fbo.engine import Engine, run
 from flwr_fbo.rundir import RunDirectory
 from flwr_fbo.spec import RunSpec
 
@@ -73,7 +73,7 @@ def noop_rounds(agents: int, rounds: int) -> float:
     return float(np.median(times[WARMING:]))
 
 
-def fbo_rounds(strategy: str, agents: int, rounds: int) -> float:
+def fbo_rounds(strategy: str, agents: int, rounds: int, engine: Engine = "ray") -> float:
     """Median seconds of a round of ours through the same simulation, on a task that is free."""
     given = {
         "task": "benchmarks.load:free", "strategy": strategy, "agents": agents, "rounds": rounds,
@@ -83,7 +83,7 @@ def fbo_rounds(strategy: str, agents: int, rounds: int) -> float:
     spec, watch = RunSpec.from_mapping(given), Watch(10_000)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
-        run(spec, directory, "ray", [watch])
+        run(spec, directory, engine, [watch])
     return float(np.median(watch.seconds[WARMING:]))
 
 

@@ -419,6 +419,20 @@ def rounds() -> Iterator[Ratio]:
                 "with the agents' own computing")  # fmt: skip
 
 
+def process() -> Iterator[Ratio]:
+    """A round in this process: what agents of DP-FTS-DE compute, which random search does not."""
+    from benchmarks.noop import fbo_rounds
+
+    agents, count = 200, 8
+    found = []
+    for i in range(1 + RAY_TURNS):
+        strategies = _in_turn(i, "dp-fts-de", "random")
+        pair = {n: 1e3 * fbo_rounds(s, agents, count, "inline") for n, s in strategies}
+        found.append((pair[0], pair[1]))
+    yield Ratio("round in one process, DP-FTS-DE / random search, N=200", found[1:], "ms", None,
+                "no Ray, one core")  # fmt: skip
+
+
 def deployment() -> Iterator[Ratio]:
     """A round of two SuperNodes on loopback, against a Flower app that does nothing."""
     from benchmarks.noop import deployed_rounds
@@ -442,7 +456,7 @@ def _left_out(name: str, package: str) -> Iterator[Ratio]:
 SECTIONS: dict[str, Callable[[], Iterator[Ratio]]] = {
     section.__name__: section
     for section in (agent, gp, search, features, aggregation, elimination, accounting, imports,
-                    rounds, deployment)
+                    rounds, process, deployment)
 }  # fmt: skip
 
 
