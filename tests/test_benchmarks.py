@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from collections import OrderedDict
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +19,7 @@ import pytest
 from benchmarks import guard, scale
 from benchmarks.ratios import Ratio, turns
 from benchmarks.reproduce import checks, probes
-from benchmarks.reproduce.__main__ import FIGURES, RESULTS, chosen, listing, missing
+from benchmarks.reproduce.__main__ import FIGURES, RESULTS, Progress, chosen, listing, missing
 from benchmarks.reproduce.figures import SIZES, Figure, Run, Size
 from benchmarks.reproduce.reasons import REASONS, Reason, section
 from benchmarks.reproduce.store import Store, thinned
@@ -324,6 +327,42 @@ def test_a_figure_runs_quickly_and_is_resumed(name: str, tmp_path: Path) -> None
     assert len(written.splitlines()) == 3 * len(figure.curves)  # two seeds, and what it is
     reproduce(figure, "quick", 2, Store(tmp_path))
     assert file.read_text() == written
+
+
+def test_a_figure_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
+    start = "from flwr_fbo.cli import main; main()"
+    command = [sys.executable, "-c", start, "reproduce", "ldp-bo-2a", "--out", str(tmp_path)]
+    running = subprocess.Popen(
+        command, cwd=ROOT, text=True, stderr=subprocess.PIPE, start_new_session=True
+    )
+    file = tmp_path / "learner.jsonl"
+    deadline = time.monotonic() + 120
+    while not file.exists() or file.read_text().count("cpu_seconds") < 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal does
+    _, told = running.communicate(timeout=60)
+    assert running.returncode == 130
+    assert "what was made is kept, the same command goes on" in told
+    assert "Traceback" not in told
+    kept = file.read_text()
+    figure, store = chosen(["ldp-bo-2a"])[0], Store(tmp_path)
+    first = next(iter(figure.runs("full").values()))
+    again = store.make(first, 100, lambda run, seed: pytest.fail("made again"))
+    assert again == store.get(first, 100)
+    assert file.read_text() == kept
+
+
+def test_progress_is_a_line_now_and_then(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = iter([0.0, 10.0, 61.0, 61.0, 90.0])
+    monkeypatch.setattr("benchmarks.reproduce.__main__.time.monotonic", lambda: next(now))
+    progress = Progress("toy", 3)
+    for what in ("a, seed 100", "a, seed 101", "b, seed 100"):
+        progress(what)
+    progress.end()
+    assert capsys.readouterr().err == "toy: run 2 of 3, a, seed 101\n"
 
 
 def test_the_command_line_reaches_the_figures() -> None:

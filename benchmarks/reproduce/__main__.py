@@ -21,6 +21,7 @@ import logging
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 from flwr_fbo.data.errors import DataError
 
@@ -36,6 +37,8 @@ FIGURES: list[Figure] = [
     *dp_fts_de.FIGURES, *fts.FIGURES, *ldp_bo.FIGURES, *fed_pne.FIGURES,
 ]  # fmt: skip
 RESULTS = Path(__file__).parent / "results"
+#: Seconds between two lines of progress where there is no terminal.
+EVERY = 60.0
 
 
 def chosen(names: list[str]) -> list[Figure]:
@@ -65,10 +68,14 @@ def reproduce(
         print(f"{figure.name}: not run, needs {', '.join(lacking)}", flush=True)
         return
     started, runs, wanted = time.perf_counter(), figure.runs(size), figure.seeds(size, seeds)
+    progress = Progress(figure.name, len(runs) * len(wanted))
     try:
-        results = {
-            label: [store.make(run, seed, make) for seed in wanted] for label, run in runs.items()
-        }
+        results: dict[str, list[dict[str, Any]]] = {label: [] for label in runs}
+        for label, run in runs.items():
+            for seed in wanted:
+                progress(f"{label}, seed {seed}")
+                results[label].append(store.make(run, seed, make))
+        progress.end()
     except DataError as error:
         print(f"{figure.name}: not run, {error}", flush=True)
         return
@@ -89,6 +96,28 @@ def reproduce(
     if folder is not None and chart is not None:
         save({figure.name: chart}, folder)
         print(f"  drawn in {folder / figure.name}.svg", flush=True)
+
+
+class Progress:
+    """Which run is being made, of how many: rewritten in a terminal, a line a minute elsewhere."""
+
+    def __init__(self, name: str, total: int) -> None:
+        self.name, self.total, self.count = name, total, 0
+        self.terminal, self.told = sys.stderr.isatty(), time.monotonic()
+
+    def __call__(self, what: str) -> None:
+        self.count += 1
+        text = f"{self.name}: run {self.count} of {self.total}, {what}"
+        if self.terminal:
+            print(f"\r{text[:79]:<79}", end="", file=sys.stderr, flush=True)
+        elif time.monotonic() - self.told >= EVERY:
+            self.told = time.monotonic()
+            print(text, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        """Make way for the verdict."""
+        if self.terminal:
+            print(f"\r{'':<79}\r", end="", file=sys.stderr, flush=True)
 
 
 def save(found: dict[str, str], folder: Path) -> None:
@@ -144,14 +173,22 @@ def main() -> None:
     parser.add_argument("--why", action="store_true", help="measure why figures differ, and end")
     parser.add_argument("--table", type=Path, help="write the page of all verdicts and end")
     given = parser.parse_args()
+    if not (given.list or given.json or given.why or given.table or given.names):
+        parser.error("a NAME, --list, --why or --table is needed")
     logging.getLogger("flwr").setLevel(logging.ERROR)
-    store = Store(given.out)
-    if given.list or given.json:
-        entries = listing(store)
-        if given.json:
-            print(json.dumps(entries, indent=2))
-            return
-        for entry in entries:
+    try:
+        run(given, Store(given.out))
+    except KeyboardInterrupt:
+        print("\ninterrupted; what was made is kept, the same command goes on", file=sys.stderr)
+        sys.exit(130)
+
+
+def run(given: argparse.Namespace, store: Store) -> None:
+    """What the command line asks for."""
+    if given.json:
+        print(json.dumps(listing(store), indent=2))
+    elif given.list:
+        for entry in listing(store):
             print(f"{entry['name']:<16} {entry['verdict'] or '-':<16} {entry['claim']}")
     elif given.why:
         for reason in REASONS:
@@ -159,12 +196,10 @@ def main() -> None:
     elif given.table:
         given.table.write_text(page(FIGURES, store))
         save(charts(FIGURES, store), given.table.parent / IMAGES)
-    elif given.names:
-        for figure in chosen(given.names):
-            size = "quick" if given.quick else given.size
-            reproduce(figure, size, given.seeds, store, given.charts)
     else:
-        parser.error("a NAME, --list, --why or --table is needed")
+        size = "quick" if given.quick else given.size
+        for figure in chosen(given.names):
+            reproduce(figure, size, given.seeds, store, given.charts)
 
 
 if __name__ == "__main__":
