@@ -18,6 +18,7 @@ import argparse
 import importlib.util
 import json
 import logging
+import os
 import sys
 import time
 from pathlib import Path
@@ -181,6 +182,8 @@ def main() -> None:
     except KeyboardInterrupt:
         print("\ninterrupted; what was made is kept, the same command goes on", file=sys.stderr)
         sys.exit(130)
+    except BrokenPipeError:  # whoever was reading has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def run(given: argparse.Namespace, store: Store) -> None:
