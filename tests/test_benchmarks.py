@@ -153,12 +153,56 @@ def test_a_verdict_counts_what_holds() -> None:
     assert figure_of(checks.below("b", "a")).verdict(values)[0] == "not reproduced"
 
 
-def test_comparable_ordered_least_and_printed_numbers() -> None:
-    near = results([1.0, 1.1, 0.9, 1.0], [1.05, 1.0, 1.0, 1.05])
-    assert figure_of(checks.comparable("a", "b")).verdict(near)[0] == "holds"
-    far = results([1.0, 1.1, 0.9, 1.0], [2.0, 2.1, 2.0, 1.9])
-    assert figure_of(checks.comparable("a", "b")).verdict(far)[0] == "not reproduced"
-    assert figure_of(checks.ordered("a", "b"), checks.least("a", ["b"])).verdict(far)[0] == "holds"
+def outcome(check: checks.Check, a: list[float], b: list[float]) -> str:
+    """Yes, or why not."""
+    (found,) = figure_of(check).verdict(results(a, b))[1]
+    return "yes" if found.holds else found.why
+
+
+def test_comparable_means_that_the_interval_lies_within_a_quarter() -> None:
+    ones = [1.0, 1.0, 1.0, 1.0]
+    comparable = checks.comparable("a", "b")
+    # t(3, .975) = 3.182: of +-.1 around a difference of 0 the interval ends at 3.182 x .1155 / 2
+    assert outcome(comparable, [1.1, 0.9, 1.1, 0.9], ones) == "yes"
+    assert outcome(comparable, [1.2, 0.8, 1.2, 0.8], ones) == "undecided"  # .37
+    assert outcome(comparable, [1.2, 1.2, 1.2, 1.21], ones) == "yes"  # not equal, but near
+    assert outcome(comparable, [2.0, 2.1, 2.0, 1.9], ones) == "they differ"
+    assert outcome(comparable, [1.0], [1.0]) == "undecided"  # one seed tells nothing
+
+
+def test_not_above_means_that_the_interval_ends_within_a_quarter() -> None:
+    ones = [1.0, 1.0, 1.0, 1.0]
+    not_above = checks.not_above("a", "b")
+    assert outcome(not_above, [0.1, 0.5, 0.1, 0.5], ones) == "yes"
+    assert outcome(not_above, [1.1, 0.9, 1.1, 0.9], ones) == "yes"
+    assert outcome(not_above, [1.2, 0.8, 1.2, 0.8], ones) == "undecided"
+    assert outcome(not_above, [1.5, 1.6, 1.5, 1.6], ones) == "it is above"
+    assert outcome(not_above, [0.1], [1.0]) == "undecided"
+
+
+def test_orders_and_bests_need_intervals_that_are_clear_of_zero() -> None:
+    twos = [2.0, 2.1, 2.0, 1.9]
+    for check in (checks.ordered("a", "b"), checks.least("a", ["b"])):
+        assert outcome(check, [1.0, 1.1, 0.9, 1.0], twos) == "yes"
+        assert outcome(check, [1.0, 3.0, 0.9, 1.0], twos) == "undecided"
+        assert outcome(check, [1.0], [2.0]) == "undecided"
+    assert outcome(checks.ordered("b", "a"), [1.0, 1.1, 0.9, 1.0], twos) == "another order"
+    assert outcome(checks.least("b", ["a"]), [1.0, 1.1, 0.9, 1.0], twos) == "another is best"
+
+
+def test_a_middle_one_is_best_only_where_it_is_ahead_of_both_ends() -> None:
+    def found(*levels: float) -> str:
+        numbers = {x: np.array([v, v + 0.1, v - 0.1]) for x, v in zip("xyz", levels, strict=True)}
+        made = checks.inside("x", "y", "z")(numbers, {})
+        return "yes" if made.holds else made.why
+
+    assert found(2.0, 1.0, 3.0) == "yes"
+    assert found(1.0, 2.0, 3.0) == "an end is best"
+    numbers = {"x": np.array([2.0, 0.9]), "y": np.array([1.0, 1.0]), "z": np.array([3.0, 3.1])}
+    assert checks.inside("x", "y", "z")(numbers, {}).why == "undecided"
+
+
+def test_printed_numbers() -> None:
     told = {"a": [{"curve": [0.0], "epsilon": 5.934}], "b": [{"curve": [0.0], "epsilon": None}]}
     printed = figure_of(checks.prints("a", "epsilon", 5.93), checks.prints("b", "epsilon", 1.0))
     assert [f.holds for f in printed.verdict(told)[1]] == [True, False]

@@ -1,9 +1,11 @@
 """How a verdict follows from measurements; the rule is the same for every figure.
 
 A figure's claim is split into checks. All hold: *holds*. None: *not reproduced*. Otherwise
-*holds in part*. "Below" means that the mean paired difference over the seeds has a 95 % interval
-(Student's t) that is clear of zero; "comparable" that the interval includes zero or the means
-differ by less than a tenth. Too few seeds can therefore never make an ordering hold by luck.
+*holds in part*. A check rests on the mean paired difference over the seeds and its 95 % interval
+(Student's t): "below" means that the interval is clear of zero, "comparable" that it lies within a
+quarter of the reference's mean, "not above" that it ends below that. The best of several is below
+each of the others; curves are in order if their means are and the first is below the last. With
+too few seeds an interval is wide, and nothing holds.
 """
 
 from __future__ import annotations
@@ -38,6 +40,8 @@ Check: TypeAlias = Callable[[Numbers, Results], Finding]
 
 #: An interval that includes zero: the seeds are too few for what difference there may be.
 UNDECIDED = "undecided"
+#: Share of a mean by which a comparable one may differ.
+MARGIN = 0.25
 
 
 def finding(says: str, holds: bool, evidence: str, why_not: str) -> Finding:
@@ -94,19 +98,40 @@ def below_all(a: str, *others: str) -> Sequence[Check]:
     return [below(a, b) for b in others]
 
 
-def comparable(a: str, b: str, margin: float = 0.1) -> Check:
+def comparable(a: str, b: str) -> Check:
     """Curves a and b come to the same, within a margin."""
 
     def check(numbers: Numbers, results: Results) -> Finding:
-        found = interval(numbers[a] - numbers[b])
-        near = abs(found[0]) <= margin * abs(float(numbers[b].mean()))
-        includes = np.isfinite(found[1]) and found[1] <= 0 <= found[2]
-        not_far = abs(found[0]) <= max(0.25, margin) * abs(float(numbers[b].mean()))
-        holds = near or (includes and not_far)
-        far = UNDECIDED if includes or not np.isfinite(found[1]) else "they differ"
-        return finding(f"{a} comparable with {b}", bool(holds), _told(numbers[a] - numbers[b]), far)
+        mean, low, high = interval(numbers[a] - numbers[b])
+        margin = MARGIN * abs(float(numbers[b].mean()))
+        apart = (low > 0 or high < 0) and abs(mean) > margin
+        return finding(
+            f"{a} comparable with {b}", -margin <= low and high <= margin,
+            _within(numbers[a] - numbers[b], margin), "they differ" if apart else UNDECIDED,
+        )  # fmt: skip
 
     return check
+
+
+def not_above(a: str, b: str) -> Check:
+    """Curve a lies below curve b, or no further above it than a margin."""
+
+    def check(numbers: Numbers, results: Results) -> Finding:
+        _, low, high = interval(numbers[a] - numbers[b])
+        margin = MARGIN * abs(float(numbers[b].mean()))
+        return finding(
+            f"{a} not above {b}", high <= margin, _within(numbers[a] - numbers[b], margin),
+            "it is above" if low > 0 else UNDECIDED,
+        )  # fmt: skip
+
+    return check
+
+
+def _within(difference: NDArray[np.float64], margin: float) -> str:
+    mean, low, high = interval(difference)
+    if not np.isfinite(low):
+        return f"difference {mean:+.4g}, one seed"
+    return f"difference {mean:+.4g}, 95 % [{low:+.4g}, {high:+.4g}], margin {margin:.4g}"
 
 
 def prints(label: str, key: str, expected: float, tolerance: float = 0.006) -> Check:
@@ -122,25 +147,54 @@ def prints(label: str, key: str, expected: float, tolerance: float = 0.006) -> C
 
 
 def least(a: str, others: Sequence[str]) -> Check:
-    """Curve a has the least mean of all (no interval: the paper shows a best setting)."""
+    """Curve a lies below all others."""
 
     def check(numbers: Numbers, results: Results) -> Finding:
         means = {label: float(numbers[label].mean()) for label in (a, *others)}
         shown = ", ".join(f"{label} {mean:.4g}" for label, mean in means.items())
-        best = min(means, key=lambda k: means[k])
-        return finding(f"{a} is the best", best == a, shown, "another is best")
+        gaps = [interval(numbers[a] - numbers[other]) for other in others]
+        beaten = any(low > 0 for _, low, _ in gaps)
+        return finding(
+            f"{a} is the best", all(high < 0 for _, _, high in gaps), shown,
+            "another is best" if beaten else UNDECIDED,
+        )  # fmt: skip
 
     return check
 
 
 def ordered(*labels: str) -> Check:
-    """The means rise from the first to the last curve."""
+    """The means rise from the first to the last curve, and the first lies below the last."""
 
     def check(numbers: Numbers, results: Results) -> Finding:
         means = [float(numbers[label].mean()) for label in labels]
         shown = ", ".join(f"{x} {m:.4g}" for x, m in zip(labels, means, strict=True))
-        rises = all(a <= b for a, b in pairwise(means))
-        return finding(" <= ".join(labels), rises, shown, "another order")
+        gap = numbers[labels[0]] - numbers[labels[-1]]
+        clear, rises = interval(gap)[2] < 0, all(x <= y for x, y in pairwise(means))
+        falls = interval(gap)[1] > 0
+        return finding(
+            " <= ".join(labels), rises and clear, f"{shown}; ends: {_told(gap)}",
+            "another order" if falls or (clear and not rises) else UNDECIDED,
+        )  # fmt: skip
+
+    return check
+
+
+def inside(*labels: str) -> Check:
+    """The curve with the least mean is neither the first nor the last, and lies below both."""
+
+    def check(numbers: Numbers, results: Results) -> Finding:
+        best = min(labels, key=lambda label: float(numbers[label].mean()))
+        gaps = [numbers[best] - numbers[end] for end in (labels[0], labels[-1])]
+        within = best not in (labels[0], labels[-1])
+        told = "; ".join(
+            f"to {end} {_told(gap)}"
+            for end, gap in zip((labels[0], labels[-1]), gaps, strict=True) if end != best
+        )  # fmt: skip
+        return finding(
+            f"{labels[0]} and {labels[-1]} are worse than one between",
+            within and all(interval(gap)[2] < 0 for gap in gaps), f"{best} is best: {told}",
+            UNDECIDED if within else "an end is best",
+        )  # fmt: skip
 
     return check
 

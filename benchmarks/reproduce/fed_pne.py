@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .checks import Check, below, ordered, value
+from .checks import Check, below, inside, ordered, value
 from .figures import Figure, Run, Size, SizeName
 
 TASKS: dict[str, tuple[str, str, str]] = {
@@ -81,17 +81,12 @@ def arms() -> list[Figure]:
         name = TASKS[letter][2]
         counts = (3, 5, 10, 20, 50, 100)
         curves = {f"K={k}": other(letter, "fed1-ucb", arms=k) for k in counts}
-
-        def best(numbers: Any, results: Any, counts: Any = counts) -> float:
-            means = [float(numbers[f"K={k}"].mean()) for k in counts]
-            return float(counts[means.index(min(means))])
-
         found.append(
             Figure(
                 f"fed-pne-3{letter}", f"Fed-PNE Fig. 3 ({name})",
                 f"{name}: Fed1-UCB does worse with too few and with too many arms",
                 curves,
-                [value("the best K lies within", best, lambda k: k not in (3, 100))],
+                [inside(*curves)],
                 size({"clients": 3}, 10), measure="end", unit="regret at T",
                 note="the paper's K are not printed",
             )

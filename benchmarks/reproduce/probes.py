@@ -8,10 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from flwr_fbo.core.comparators.fed1_ucb import mesh
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.schedules import own_probability
 from flwr_fbo.tasks import load
 from flwr_fbo.tasks.base import Partition
+from flwr_fbo.tasks.garland import RoughTask
 
 from .drivers import Federation, driver, prepared
 
@@ -86,6 +88,16 @@ def follows(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     schedule, rounds = settings["schedule"], int(settings["rounds"])
     share = [1 - own_probability(schedule, t, first_as_second=True) for t in range(1, rounds + 1)]
     return {"value": float(sum(share)), "iterations": rounds}
+
+
+@driver
+def arms(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
+    """What the best arm of a mesh costs in T evaluations, and an arm on average."""
+    made = load(settings["task"])
+    assert isinstance(made, RoughTask)
+    points = mesh(made.space, int(settings["arms"]), np.random.default_rng(seed))
+    gaps = int(settings["budget"]) * (made.optimum() - made.function(points[:, 0]))
+    return {"best": float(gaps.min()), "mean": float(gaps.mean())}
 
 
 @driver

@@ -175,6 +175,17 @@ REASONS = [
         20,
     ),
     Reason(
+        "Fed1-UCB on Garland: five arms are hardly better placed than three",
+        ("fed-pne-3a",),
+        "What a mesh costs is its best arm, which is never left, and the search for it. Garland's "
+        "peaks are so narrow that meshes of up to twenty arms miss them by about as much; more "
+        "find them, and cost more to search.",
+        {f"K = {k}": Run("arms", {"task": "garland", "arms": k, "budget": 1000})
+         for k in (3, 5, 10, 20, 50, 100)},
+        {"regret at T of the best arm": "best", "of an arm on average": "mean"},
+        60,
+    ),
+    Reason(
         "Fed-PNE on landmine: a thousand pulls teach nothing",
         ("fed-pne-2c", "fed-pne-6c"),
         "At T = 1000 Fed-PNE costs nearly what points at random cost, and HCT and the UCBs are "

@@ -28,10 +28,11 @@ sets are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
 
 **What a verdict means.** A claim is split into checks, printed by the command. *Holds*: all do.
 *Holds in part*: some do. *Not reproduced*: none does. "Ahead" means that the mean difference,
-paired over seeds, has a 95 % interval (Student's t) clear of zero; "comparable" that the means
-differ by less than a tenth, or by less than a quarter with an interval that includes zero. Behind
-a verdict is why checks failed: *undecided* ones have an interval that includes zero, as happens
-with few seeds, and refute nothing; *the other way round* ones are clear of it on the other side.
+paired over seeds, has a 95 % interval (Student's t) clear of zero; "comparable" that this interval
+lies within a quarter of the mean, "not above" that it ends there; the best of several is ahead of
+each other, and in an order the first is ahead of the last. Behind a verdict is why checks failed:
+with *undecided* ones the interval is too wide to tell, as happens with few seeds, which refutes
+nothing; *the other way round* ones are clear of zero on the other side.
 Settings are the papers'; epsilon is the paper's moments accountant's; seeds begin at 100. Lower is
 better in all columns.
 
