@@ -372,12 +372,27 @@ def imports() -> Iterator[Ratio]:
         theirs = "import importlib\n" + "\n".join(
             f"try: importlib.import_module({m!r})\nexcept Exception: pass" for m in needed
         )
-        found = []
-        for i in range(1 + IMPORTS):
-            pair = {side: _python(code)[0] for side, code in _in_turn(i, f"import {name}", theirs)}
-            found.append((pair[0], pair[1]))
         told = f"{len(needed)} modules of others; both with Python's own start"
-        yield Ratio(f"import {name} / what it needs", found[1:], "ms", 1.1, told)
+        found = _programs(f"import {name}", theirs)
+        yield Ratio(f"import {name} / what it needs", found, "ms", 1.1, told)
+
+
+def flower() -> Iterator[Ratio]:
+    """What is paid before anything is used, and for the apps, against Flower's own."""
+    for ours, theirs in (("flwr_fbo", "flwr"), ("flwr_fbo.serverapp", "flwr.serverapp"),
+                         ("flwr_fbo.clientapp", "flwr.clientapp")):  # fmt: skip
+        found = _programs(f"import {ours}", f"import {theirs}")
+        yield Ratio(f"import {ours} / import {theirs}", found, "ms", None,
+                    "both with Python's own start")  # fmt: skip
+
+
+def _programs(ours: str, theirs: str) -> Turns:
+    """CPU milliseconds of two programs that take turns."""
+    found = []
+    for i in range(1 + IMPORTS):
+        pair = {side: _python(code)[0] for side, code in _in_turn(i, ours, theirs)}
+        found.append((pair[0], pair[1]))
+    return found[1:]
 
 
 _BYTECODE = tempfile.TemporaryDirectory()
@@ -456,7 +471,7 @@ def _left_out(name: str, package: str) -> Iterator[Ratio]:
 SECTIONS: dict[str, Callable[[], Iterator[Ratio]]] = {
     section.__name__: section
     for section in (agent, gp, search, features, aggregation, elimination, accounting, imports,
-                    rounds, process, deployment)
+                    flower, rounds, process, deployment)
 }  # fmt: skip
 
 
