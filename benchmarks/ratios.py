@@ -483,7 +483,7 @@ def with_table(page: str, saved: Path) -> str:
         rows.append({
             "ours / theirs": entry["name"],
             **{side: f"{entry[side]:.3g} {entry['unit']}" for side in ("ours", "theirs")},
-            "ratio": f"{entry['ratio']:.2g}", "of turns": spread,
+            "ratio": f"{entry['ratio']:.3g}", "of turns": spread,
             "target": "-" if entry["most"] is None else f"<= {entry['most']:g}",
             "": entry["outcome"].lower(),
         })  # fmt: skip
