@@ -374,7 +374,8 @@ def test_a_figure_runs_quickly_and_is_resumed(name: str, tmp_path: Path) -> None
 
 
 def test_a_figure_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
-    start = "from flwr_fbo.cli import main; main()"
+    heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    start = heard + "from flwr_fbo.cli import main; main()"  # CI may have told us to ignore it
     command = [sys.executable, "-c", start, "reproduce", "ldp-bo-2a", "--out", str(tmp_path)]
     running = subprocess.Popen(
         command, cwd=ROOT, text=True, stderr=subprocess.PIPE, start_new_session=True
