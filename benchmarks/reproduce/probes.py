@@ -15,7 +15,7 @@ from flwr_fbo.tasks import load
 from flwr_fbo.tasks.base import Partition
 from flwr_fbo.tasks.garland import RoughTask
 
-from .drivers import Federation, driver, prepared
+from .drivers import Federation, driver, federation, prepared
 
 #: Rounds in which the papers' agents follow others often enough to compare.
 EARLY = 10
@@ -80,6 +80,13 @@ def _noise_share(server: Any) -> float | None:
     vectors = np.asarray(released.latest)  # (P, M)
     lengths = np.linalg.norm(vectors, axis=1)
     return float(released.deviation(1) * np.sqrt(vectors.shape[1]) / lengths.mean())
+
+
+@driver
+def difference(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
+    """The mean of one federation's curve less that of another, which begins with the same seed."""
+    first, second = (np.mean(federation(settings[side], seed)["curve"]) for side in ("of", "less"))
+    return {"value": float(first - second)}
 
 
 @driver
