@@ -248,7 +248,7 @@ REASONS = [
             for name, run in (("Fed-PNE", fed_pne(letter)), ("BO", other(letter, "gp-ucb")))
         },
         {"regret at T": "end", "communication rounds": "rounds"},
-        2,
+        4,
     ),
     Reason(
         "Networks on MNIST: level with HCT",
