@@ -121,7 +121,7 @@ REASONS = [
         "On one function, which of two methods is ahead differs from start to start: all "
         "agents share what they are told, so that a federation is one observation and not two "
         "hundred. The paper's curves are means of five starts on one function; with twenty, each "
-        "on a function of its own, the differences that it shows are within chance.",
+        "on a function of its own, some of the differences that it shows are within chance.",
         {
             **_differences("FTS-DE P=2 less FTS", de(SYNTHETIC, clip=NO_CLIP),
                            de(SYNTHETIC, regions=1, clip=NO_CLIP)),
