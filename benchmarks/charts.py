@@ -17,7 +17,7 @@ DASHES = ("", "7 4", "2 4")
 ROW, COLUMNS = 18, 2
 _STYLE = (
     "<style>text{font:12px sans-serif;fill:#333}.grid{stroke:#ddd}.line{fill:none;"
-    "stroke-width:2}.level{stroke:#999;stroke-dasharray:4 3}.small{font-size:11px}"
+    "stroke-width:2}"
     + "".join(f".c{i}{{stroke:{c}}}circle.c{i}{{fill:{c}}}" for i, c in enumerate(COLOURS))
     + "".join(f".d{i}{{stroke-dasharray:{d}}}" for i, d in enumerate(DASHES) if d)
     + "</style>"

@@ -338,19 +338,26 @@ def chart(rows: Rows, x: str, names: Sequence[str], title: str, unit: str) -> st
     return alone(drawn)
 
 
-def save_charts(found: dict[str, Any], out: Path) -> None:
-    """One SVG for each table that has a size on its axis."""
+def charts(found: dict[str, Any]) -> dict[str, str]:
+    """A file for each table that has a size on its axis."""
+    drawn = {}
     for name, rows in found.get("agent", {}).items():
         columns = ("own query", "advised query", "message")
         text = chart(rows, next(iter(rows[0])), columns, f"agent's step against {name}", "CPU ms")
-        (out / f"agent-{name}.svg").write_text(text)
+        drawn[f"agent-{name}.svg"] = text
     if "server" in found:
         text = chart(found["server"], "N", ("CPU ms",), "server's private sum", "CPU ms")
-        (out / "server.svg").write_text(text)
+        drawn["server.svg"] = text
     if "axis" in found:
         columns = ("FTS, measured", "RGPE, posterior", "RGPE, history")
         text = chart(found["axis"], "M", columns, "a helper's message against M", "bytes")
-        (out / "wire.svg").write_text(text)
+        drawn["wire.svg"] = text
+    return drawn
+
+
+def save_charts(found: dict[str, Any], out: Path) -> None:
+    for name, text in charts(found).items():
+        (out / name).write_text(text)
 
 
 #: The saved tables of a page, by their marks.
@@ -390,11 +397,14 @@ def main() -> None:
     parser.add_argument("sections", nargs="*", choices=[[], *SECTIONS], default=[])
     parser.add_argument("--quick", action="store_true", help="small sizes only")
     parser.add_argument("--out", type=Path, help="where to save figures and charts")
-    parser.add_argument("--table", type=Path, help="write the saved tables into a page and end")
+    parser.add_argument(
+        "--table", type=Path, help="write the saved tables into a page, and their charts"
+    )
     given = parser.parse_args()
     if given.table:
         saved = json.loads((SAVED / "scale.json").read_text())
         given.table.write_text(page(given.table.read_text(), saved))
+        save_charts(saved, SAVED)
         return
     found = {name: SECTIONS[name](given.quick) for name in given.sections or SECTIONS}
     if given.out:

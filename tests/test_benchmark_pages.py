@@ -68,10 +68,13 @@ def test_a_table_stands_between_its_marks() -> None:
         filled(text, "three", [])
 
 
-def test_the_tables_of_scale_are_of_the_saved_run() -> None:
+def test_the_tables_and_charts_of_scale_are_of_the_saved_run() -> None:
     page = (DOCS / "scale.md").read_text()
     saved = json.loads((scale.SAVED / "scale.json").read_text())
-    assert scale.page(page, saved) == page, "run `python -m benchmarks.scale --table docs/scale.md`"
+    again = "run `python -m benchmarks.scale --table docs/scale.md`"
+    assert scale.page(page, saved) == page, again
+    drawn = {path.name: path.read_text() for path in scale.SAVED.glob("*.svg")}
+    assert scale.charts(saved) == drawn, again
     counted = "\n".join(row["strategy"] for row in saved["wire"])
     for name in (*STRATEGIES, "RGPE", "TAF"):
         assert name in counted, f"what {name} sends was not counted"

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections import OrderedDict
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -403,11 +404,22 @@ def test_progress_is_a_line_now_and_then(
 ) -> None:
     now = iter([0.0, 10.0, 61.0, 61.0, 90.0])
     monkeypatch.setattr("benchmarks.reproduce.__main__.time.monotonic", lambda: next(now))
-    progress = Progress("toy", 3)
-    for what in ("a, seed 100", "a, seed 101", "b, seed 100"):
-        progress(what)
-    progress.end()
+    with Progress("toy", 3) as progress:
+        for what in ("a, seed 100", "a, seed 101", "b, seed 100"):
+            progress(what)
     assert capsys.readouterr().err == "toy: run 2 of 3, a, seed 101\n"
+
+
+def test_progress_makes_way_in_a_terminal_also_when_a_run_fails(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True)
+    with suppress(OSError), Progress("toy", 3) as progress:
+        progress("a, seed 100")
+        raise OSError("no such file")
+    drawn, wiped = capsys.readouterr().err.split("\r")[1:3]
+    assert drawn.rstrip() == "toy: run 1 of 3, a, seed 100"
+    assert wiped == " " * len(drawn)
 
 
 def test_the_command_line_reaches_the_figures() -> None:

@@ -69,14 +69,13 @@ def reproduce(
         print(f"{figure.name}: not run, needs {', '.join(lacking)}", flush=True)
         return
     started, runs, wanted = time.perf_counter(), figure.runs(size), figure.seeds(size, seeds)
-    progress = Progress(figure.name, len(runs) * len(wanted))
+    results: dict[str, list[dict[str, Any]]] = {label: [] for label in runs}
     try:
-        results: dict[str, list[dict[str, Any]]] = {label: [] for label in runs}
-        for label, run in runs.items():
-            for seed in wanted:
-                progress(f"{label}, seed {seed}")
-                results[label].append(store.make(run, seed, make))
-        progress.end()
+        with Progress(figure.name, len(runs) * len(wanted)) as progress:
+            for label, run in runs.items():
+                for seed in wanted:
+                    progress(f"{label}, seed {seed}")
+                    results[label].append(store.make(run, seed, make))
     except DataError as error:
         print(f"{figure.name}: not run, {error}", flush=True)
         return
@@ -115,8 +114,11 @@ class Progress:
             self.told = time.monotonic()
             print(text, file=sys.stderr, flush=True)
 
-    def end(self) -> None:
-        """Make way for the verdict."""
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Make way for the verdict, or for why there is none."""
         if self.terminal:
             print(f"\r{'':<79}\r", end="", file=sys.stderr, flush=True)
 

@@ -23,7 +23,7 @@ from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
 EXAMPLE = REPOSITORY / "examples" / "deployment"
 
 #: Seconds that a round may take here.
-TIMEOUT = 25
+TIMEOUT = 45
 #: Writes down when an evaluation begins and ends; one of agent 0's outlasts its round.
 SLOW_TASK = f"""
 import os, time
@@ -106,7 +106,7 @@ def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_pa
 
         wait_for(lambda: notes(running, 1)["begin"] >= 3, 180, running)
         kill_child(nodes[1])  # in the middle of its evaluation of round 1
-        wait_for(lambda: running.status("dep").startswith("finished"), 500, running)
+        wait_for(lambda: running.status("dep").startswith("finished"), 900, running)
 
         assert running.status("dep").startswith("finished:completed"), running.logs()
         assert stranger.poll() is None  # still trying

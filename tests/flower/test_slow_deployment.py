@@ -25,9 +25,11 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="workers need fork"),
 ]
 
+# No round ends by its timeout: each waits for the test, however slow the machine is.
+PATIENCE = 240.0
 SETTINGS = (
     "task='tests.flower.slow_tasks:gated' strategy='fts' agents=2 rounds=6 initial-points=1 "
-    "features=8 refit-every=0 timeout=20.0 answer-within=0.0 run-name='slow'"
+    "features=8 refit-every=0 timeout=300.0 answer-within=0.0 run-name='slow'"
 )
 
 
@@ -40,8 +42,8 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flower]
         stop(path)
 
 
-def until(condition: Callable[[], bool], seconds: float, running: Flower) -> None:
-    deadline = time.monotonic() + seconds
+def until(condition: Callable[[], bool], running: Flower) -> None:
+    deadline = time.monotonic() + PATIENCE
     while not condition():
         assert time.monotonic() < deadline, running.logs()
         time.sleep(0.1)
@@ -67,14 +69,14 @@ def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
 
     def pass_rounds(count: int) -> None:
         allow(1, count)
-        until(lambda: len(rounds()) >= count, 120, running)
+        until(lambda: len(rounds()) >= count, running)
 
     # The message that began it is over, and so are others: its evaluation goes on.
     pass_rounds(2)
-    until(lambda: len(notes(0, "begin")) == 1, 60, running)
+    until(lambda: len(notes(0, "begin")) == 1, running)
     os.kill(int(worker_path(slow).read_text()), signal.SIGKILL)
     pass_rounds(4)  # the message of round 2 may have come before the kill
-    until(lambda: len(notes(0, "begin")) == 2, 60, running)
+    until(lambda: len(notes(0, "begin")) == 2, running)
     assert len({x for _, x in notes(0, "begin")}) == 1  # the same point again
 
     # The SuperNode is stopped; the worker is none of its business. (One that is killed is
@@ -83,21 +85,21 @@ def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
     nodes[0].wait()
     assert busy(slow)
     again = node(running, link, ports[2], 0)
-    until(lambda: "SuperNode ID" in running.log(again), 60, running)
+    until(lambda: "SuperNode ID" in running.log(again), running)
     allow(0, 1)
-    until(lambda: not busy(slow), 60, running)
+    until(lambda: not busy(slow), running)
     allow(1, 7)
-    until(lambda: len(notes(0, "begin")) == 3, 120, running)  # it is asked again, as another node
+    until(lambda: len(notes(0, "begin")) == 3, running)  # it is asked again, as another node
 
-    until(lambda: running.status("dep").startswith("finished"), 200, running)
+    until(lambda: running.status("dep").startswith("finished"), running)
     assert running.status("dep").startswith("finished:completed"), running.logs()
     assert busy(slow)  # the run is over; what was begun is not
     allow(0, 2)
-    until(lambda: not busy(slow), 60, running)
+    until(lambda: not busy(slow), running)
 
     table = rounds()
     assert [int(r["round"]) for r in table] == list(range(7))
-    assert max(float(r["seconds"]) for r in table) < 20 + 5
+    assert {r["missing"] for r in table} == {"0"}  # nobody was waited for in vain
     assert table[-1]["replied"] == "2"  # agent 0 with what it knows
     late, quick = read_evaluations(directory / "agents", 2)
     assert [e.round for e in quick] == list(range(7))
