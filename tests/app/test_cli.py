@@ -42,7 +42,7 @@ FAULTY = {
 def flwr_fbo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     # -P: like the installed command, Python does not look for modules where one is by itself.
     command = [sys.executable, "-P", "-c", "from flwr_fbo.cli import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=300)
+    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=600)
 
 
 def run_json(cwd: Path, task: str, *arguments: str, engine: str = "inline") -> dict[str, Any]:

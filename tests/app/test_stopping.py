@@ -115,7 +115,7 @@ def start(folder: Path, engine: str = "inline") -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
-def wait_for_round(folder: Path, number: int, seconds: float = 60.0) -> None:
+def wait_for_round(folder: Path, number: int, seconds: float = 240.0) -> None:
     deadline = time.monotonic() + seconds
     table = folder / "r" / "rounds.csv"
     while not table.exists() or len(table.read_text().splitlines()) < number + 2:
@@ -128,7 +128,7 @@ class TestInterrupt:
         running = start(tmp_path)
         wait_for_round(tmp_path, 2)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=60)
+        out, err = running.communicate(timeout=240)
         assert running.returncode == 130
         assert "stopping after this round" in err
         assert "flwr-fbo resume r" in out
@@ -158,7 +158,7 @@ class TestInterrupt:
         running.send_signal(signal.SIGINT)
         time.sleep(0.02)
         running.send_signal(signal.SIGINT)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=240)
         assert running.returncode == 130
         assert "Traceback" not in err
 
@@ -168,7 +168,7 @@ class TestInterrupt:
         for _ in range(3):  # far enough apart to be three: exiting takes longer
             running.send_signal(signal.SIGINT)
             time.sleep(0.02)
-        _, err = running.communicate(timeout=60)
+        _, err = running.communicate(timeout=240)
         assert running.returncode == 130
         assert "flwr-fbo: stopped after" in err
 
@@ -177,7 +177,7 @@ class TestInterrupt:
         running = start(tmp_path, "ray")
         wait_for_round(tmp_path, 2)
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does
-        out, err = running.communicate(timeout=120)
+        out, err = running.communicate(timeout=240)
         assert running.returncode == 130, err
         assert "flwr-fbo resume r" in out
         stored = json.loads((tmp_path / "r" / "result.json").read_text())

@@ -57,7 +57,7 @@ class Flower:
         (self.folder / "home" / "config.toml").write_text(text)
 
     def start(
-        self, *command: str, port: int | None = None, wait: float = 60.0
+        self, *command: str, port: int | None = None, wait: float = 180.0
     ) -> subprocess.Popen[bytes]:
         """Start a process; with a port, wait until it listens there."""
         program = command[0] if "/" in command[0] else str(BIN / command[0])
@@ -97,7 +97,7 @@ class Flower:
             "--superlink", f"127.0.0.1:{link}", "--port", str(port), "--node-config", config,
         )  # fmt: skip
 
-    def command(self, *command: str, timeout: float = 60.0) -> str:
+    def command(self, *command: str, timeout: float = 180.0) -> str:
         """A command of Flower's (or a script) to its end; its output."""
         program = command[0] if "/" in command[0] else str(BIN / command[0])
         done = subprocess.run(
@@ -111,7 +111,7 @@ class Flower:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def run(self, *arguments: str, timeout: float = 240.0, app: Path = REPOSITORY) -> str:
+    def run(self, *arguments: str, timeout: float = 600.0, app: Path = REPOSITORY) -> str:
         """`flwr run` to its end; its whole output."""
         done = subprocess.run(
             [str(BIN / "flwr"), "run", str(app), *arguments, "--stream"],
@@ -132,7 +132,7 @@ class Flower:
             capture_output=True,
             text=True,
             env=self.environment,
-            timeout=60,
+            timeout=180,
             check=True,
         )
         return str(json.loads(listing.stdout)["runs"][0]["status"])

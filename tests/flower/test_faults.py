@@ -23,7 +23,7 @@ def test_every_step_of_the_protocol_can_be_the_last() -> None:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": str(REPOSITORY), "FLWR_TELEMETRY_ENABLED": "0"},
-        timeout=400,
+        timeout=1200,
     )
     assert done.returncode == 0, done.stdout + done.stderr
     (line,) = [line for line in done.stdout.splitlines() if line.startswith("all ")]

@@ -41,14 +41,14 @@ def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: 
         nodes = [node(running, link, ports[0], 0), node(running, link, ports[1], 0)]
         odd = node(running, link, ports[2], 1, "FLWR_FBO_TEST_SCHEMA=7")
         for one in (*nodes, odd):
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 240
             while "SuperNode ID" not in running.log(one):
                 assert time.monotonic() < deadline, running.logs()
                 time.sleep(0.1)
         said = running.run(
             "dep", "--run-config",
             "task='synthetic' strategy='local-ts' agents=2 rounds=1 initial-points=1 points=10 "
-            "refit-every=0 timeout=20.0 run-name='odd'",
+            "refit-every=0 timeout=45.0 run-name='odd'",
         )  # fmt: skip
         assert running.status("dep").startswith("finished:completed"), running.logs()
         assert "another node already speaks for agent 0" in said
