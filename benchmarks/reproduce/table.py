@@ -23,7 +23,7 @@ HEAD = """# The papers' figures, run again
 Written by `python -m benchmarks.reproduce --table docs/reproduction.md` from the saved runs in
 `benchmarks/reproduce/results`; a test compares the two. To run a figure again, give its
 name: `python -m benchmarks.reproduce NAME` (`--quick` for a minute's worth, `--size medium` for
-what the table mostly shows, nothing for the paper's size). Runs are resumed, not repeated. Data
+fewer seeds, nothing for the paper's size). Runs are resumed, not repeated. Data
 sets are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
 
 **What a verdict means.** A claim is split into checks, printed by the command. *Holds*: all do.
