@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -144,6 +144,13 @@ class Flower:
         """What one of the processes has said."""
         (path,) = self.folder.glob(f"{self.processes.index(process)}-*.log")
         return path.read_text(errors="replace")
+
+    def until(self, condition: Callable[[], bool], seconds: float = 240.0) -> None:
+        """Wait for something that processes do; what they have said if it does not come."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < deadline, self.logs()
+            time.sleep(0.1)
 
     def logs(self) -> str:
         return "\n".join(p.read_text(errors="replace")[-3000:] for p in self.folder.glob("*.log"))

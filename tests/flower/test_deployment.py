@@ -11,7 +11,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from pathlib import Path
 
@@ -73,13 +72,6 @@ def kill_child(process: subprocess.Popen[bytes]) -> None:
     os.kill(int(children[0]), signal.SIGKILL)
 
 
-def wait_for(condition: object, seconds: float, running: Flower) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():  # type: ignore[operator]
-        assert time.monotonic() < deadline, running.logs()
-        time.sleep(0.2)
-
-
 def table(directory: Path) -> list[dict[str, str]]:
     path = directory / "rounds.csv"
     return list(csv.DictReader(path.read_text().splitlines())) if path.exists() else []
@@ -104,9 +96,9 @@ def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_pa
         run = ("flwr", "run", str(REPOSITORY), "dep", "--run-config")
         running.command(*run, settings + f"timeout={TIMEOUT}.0")
 
-        wait_for(lambda: notes(running, 1)["begin"] >= 3, 180, running)
+        running.until(lambda: notes(running, 1)["begin"] >= 3, 180)
         kill_child(nodes[1])  # in the middle of its evaluation of round 1
-        wait_for(lambda: running.status("dep").startswith("finished"), 900, running)
+        running.until(lambda: running.status("dep").startswith("finished"), 900)
 
         assert running.status("dep").startswith("finished:completed"), running.logs()
         assert stranger.poll() is None  # still trying
@@ -155,12 +147,12 @@ def test_a_superlink_that_is_killed_costs_no_evaluation(tmp_path: Path) -> None:
         running.command(*run, settings)
 
         directory = tmp_path / "fbo" / "runs" / "together"
-        wait_for(lambda: len(table(directory)) >= 2, 180, running)
+        running.until(lambda: len(table(directory)) >= 2, 180)
         first.kill()
         first.wait()
         running.start(*superlink, port=link)
         running.command(*run, settings)
-        wait_for(lambda: [r["round"] for r in table(directory)][-1:] == ["3"], 300, running)
+        running.until(lambda: [r["round"] for r in table(directory)][-1:] == ["3"], 300)
 
         assert sorted({int(r["round"]) for r in table(directory)}) == [0, 1, 2, 3]
         for agent, history in enumerate(read_evaluations(directory / "agents", 2)):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -41,10 +40,7 @@ def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: 
         nodes = [node(running, link, ports[0], 0), node(running, link, ports[1], 0)]
         odd = node(running, link, ports[2], 1, "FLWR_FBO_TEST_SCHEMA=7")
         for one in (*nodes, odd):
-            deadline = time.monotonic() + 240
-            while "SuperNode ID" not in running.log(one):
-                assert time.monotonic() < deadline, running.logs()
-                time.sleep(0.1)
+            running.until(lambda one=one: "SuperNode ID" in running.log(one))  # type: ignore[misc]
         said = running.run(
             "dep", "--run-config",
             "task='synthetic' strategy='local-ts' agents=2 rounds=1 initial-points=1 points=10 "

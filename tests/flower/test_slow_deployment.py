@@ -7,8 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,7 +25,6 @@ pytestmark = [
 ]
 
 # No round ends by its timeout: each waits for the test, however slow the machine is.
-PATIENCE = 240.0
 SETTINGS = (
     "task='tests.flower.slow_tasks:gated' strategy='fts' agents=2 rounds=6 initial-points=1 "
     "features=8 refit-every=0 timeout=300.0 answer-within=0.0 run-name='slow'"
@@ -40,13 +38,6 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flower]
         yield processes
     for path in tmp_path.rglob("agent-????.jsonl"):
         stop(path)
-
-
-def until(condition: Callable[[], bool], running: Flower) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, running.logs()
-        time.sleep(0.1)
 
 
 def node(running: Flower, link: int, port: int, party: int) -> subprocess.Popen[bytes]:
@@ -69,14 +60,14 @@ def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
 
     def pass_rounds(count: int) -> None:
         allow(1, count)
-        until(lambda: len(rounds()) >= count, running)
+        running.until(lambda: len(rounds()) >= count)
 
     # The message that began it is over, and so are others: its evaluation goes on.
     pass_rounds(2)
-    until(lambda: len(notes(0, "begin")) == 1, running)
+    running.until(lambda: len(notes(0, "begin")) == 1)
     os.kill(int(worker_path(slow).read_text()), signal.SIGKILL)
     pass_rounds(4)  # the message of round 2 may have come before the kill
-    until(lambda: len(notes(0, "begin")) == 2, running)
+    running.until(lambda: len(notes(0, "begin")) == 2)
     assert len({x for _, x in notes(0, "begin")}) == 1  # the same point again
 
     # The SuperNode is stopped; the worker is none of its business. (One that is killed is
@@ -85,17 +76,17 @@ def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
     nodes[0].wait()
     assert busy(slow)
     again = node(running, link, ports[2], 0)
-    until(lambda: "SuperNode ID" in running.log(again), running)
+    running.until(lambda: "SuperNode ID" in running.log(again))
     allow(0, 1)
-    until(lambda: not busy(slow), running)
+    running.until(lambda: not busy(slow))
     allow(1, 7)
-    until(lambda: len(notes(0, "begin")) == 3, running)  # it is asked again, as another node
+    running.until(lambda: len(notes(0, "begin")) == 3)  # it is asked again, as another node
 
-    until(lambda: running.status("dep").startswith("finished"), running)
+    running.until(lambda: running.status("dep").startswith("finished"))
     assert running.status("dep").startswith("finished:completed"), running.logs()
     assert busy(slow)  # the run is over; what was begun is not
     allow(0, 2)
-    until(lambda: not busy(slow), running)
+    running.until(lambda: not busy(slow))
 
     table = rounds()
     assert [int(r["round"]) for r in table] == list(range(7))
