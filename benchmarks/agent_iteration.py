@@ -14,12 +14,12 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flwr_fbo.core.dp_fts_de import DPFTSDESettings
-from flwr_fbo.core.features import RandomFeatures, feature_scales
-from flwr_fbo.core.kernels import kernel_named
-from flwr_fbo.core.regions import split_space
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.core.thompson import Advice, ThompsonSampler, ThompsonSettings
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings
+from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, ThompsonSettings
+from flwr_fbo.models.features import RandomFeatures, feature_scales
+from flwr_fbo.models.kernels import kernel_named
+from flwr_fbo.search.regions import split_space
 
 
 def cpu_ms(work: Callable[[int], object], repeats: int) -> dict[str, float]:

@@ -26,12 +26,12 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.federations import SHOWN, Problem, alone, curve, federation, newcomer
-from flwr_fbo.core.comparators.rgpe import RGPEAgent, RGPESettings
-from flwr_fbo.core.comparators.surrogates import GPSurrogates, History, numbers_sent
-from flwr_fbo.core.comparators.taf import TAFAgent, TAFSettings
-from flwr_fbo.core.dp_fts_de import DPFTSDESettings
 from flwr_fbo.core.space import Array
-from flwr_fbo.core.thompson import ThompsonSettings
+from flwr_fbo.methods.comparators.rgpe import RGPEAgent, RGPESettings
+from flwr_fbo.methods.comparators.surrogates import GPSurrogates, History, numbers_sent
+from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings
+from flwr_fbo.methods.thompson.sampler import ThompsonSettings
 
 FIRST_SEED = 4000
 PAGE = Path(__file__).parents[1] / "docs" / "defaults.md"

@@ -38,10 +38,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.clients.workshop import busy
+from flwr_fbo.clients.background import busy
 from flwr_fbo.core.space import Float
-from flwr_fbo.journal import Journal
-from flwr_fbo.simulation import resume, simulate_run
+from flwr_fbo.runs.journal import Journal
+from flwr_fbo.simulation.simulate import resume, simulate_run
 from flwr_fbo.tasks import task
 
 AGENTS = 3
@@ -103,34 +103,42 @@ class Step:
 
 
 KILLS = [
-    Step("run directory made", "flwr_fbo.engine:serve", "before"),
+    Step("run directory made", "flwr_fbo.simulation.engine:serve", "before"),
     Step("before the ledger's header", "flwr_fbo.privacy.ledger:Ledger.create", "before"),
     Step("after the ledger's header", "flwr_fbo.privacy.ledger:Ledger.create", "after"),
-    Step("before messages are sent", "flwr_fbo.grid:InProcessGrid.push_messages", "before"),
-    Step("after agents, before replies", "flwr_fbo.grid:InProcessGrid.push_messages", "after"),
+    Step(
+        "before messages are sent",
+        "flwr_fbo.simulation.in_process_grid:InProcessGrid.push_messages",
+        "before",
+    ),
+    Step(
+        "after agents, before replies",
+        "flwr_fbo.simulation.in_process_grid:InProcessGrid.push_messages",
+        "after",
+    ),
     Step("after replies, before close", "flwr_fbo.strategies.base:FBOStrategy._read", "after"),
     Step("before a charge", "flwr_fbo.privacy.ledger:Ledger.charge", "before"),
     Step("in the middle of a charge", "flwr_fbo.privacy.ledger:_write", "half"),
     Step("after a charge", "flwr_fbo.privacy.ledger:Ledger.charge", "after"),
     Step("after the noise is drawn", "flwr_fbo.privacy.mechanisms:GaussianSum.release", "after"),
-    Step("before a checkpoint", "flwr_fbo.rundir:Checkpoint.save", "before"),
-    Step("in the middle of a checkpoint", "flwr_fbo.rundir:np.savez", "half"),
-    Step("before a checkpoint's rename", "flwr_fbo.rundir:Path.replace", "before"),
-    Step("after a checkpoint", "flwr_fbo.rundir:Checkpoint.save", "after"),
-    Step("in the table of rounds", "flwr_fbo.rundir:RoundTable._append", "before"),
+    Step("before a checkpoint", "flwr_fbo.runs.directory:Checkpoint.save", "before"),
+    Step("in the middle of a checkpoint", "flwr_fbo.runs.directory:np.savez", "half"),
+    Step("before a checkpoint's rename", "flwr_fbo.runs.directory:Path.replace", "before"),
+    Step("after a checkpoint", "flwr_fbo.runs.directory:Checkpoint.save", "after"),
+    Step("in the table of rounds", "flwr_fbo.runs.directory:RoundTable._append", "before"),
     Step("before an evaluation", "flwr_fbo.core.evaluation:Evaluator._score", "before"),
     Step("evaluated, not recorded", "flwr_fbo.core.evaluation:Evaluator._score", "after"),
-    Step("in the middle of a record", "flwr_fbo.journal:_Whole.write", "half"),
-    Step("recorded, not answered", "flwr_fbo.journal:Journal.append", "after"),
-    Step("before an agent's reply", "flwr_fbo.clients.base:FBOClient._answer", "after"),
+    Step("in the middle of a record", "flwr_fbo.runs.journal:_Whole.write", "half"),
+    Step("recorded, not answered", "flwr_fbo.runs.journal:Journal.append", "after"),
+    Step("before an agent's reply", "flwr_fbo.clients.tuning_client:FBOClient._answer", "after"),
 ]
 DISKS = [
     Step("disk full: charge", "flwr_fbo.privacy.ledger:_write", "full"),
-    Step("disk full: checkpoint", "flwr_fbo.rundir:np.savez", "full"),
-    Step("disk full: table of rounds", "flwr_fbo.rundir:RoundTable._append", "full"),
-    Step("disk full: journal", "flwr_fbo.journal:_Whole.write", "full"),
+    Step("disk full: checkpoint", "flwr_fbo.runs.directory:np.savez", "full"),
+    Step("disk full: table of rounds", "flwr_fbo.runs.directory:RoundTable._append", "full"),
+    Step("disk full: journal", "flwr_fbo.runs.journal:_Whole.write", "full"),
     Step("read-only: charge", "flwr_fbo.privacy.ledger:_write", "read-only"),
-    Step("read-only: checkpoint", "flwr_fbo.rundir:np.savez", "read-only"),
+    Step("read-only: checkpoint", "flwr_fbo.runs.directory:np.savez", "read-only"),
 ]
 
 
@@ -182,7 +190,7 @@ def _half(plain: Callable[..., Any], args: tuple[Any, ...]) -> None:
 
 def count_releases() -> None:
     """Note every noise that is drawn: the truth that ledgers must not be below."""
-    from flwr_fbo.core.ldp import agent
+    from flwr_fbo.methods.ldp import agent
     from flwr_fbo.privacy import mechanisms
 
     draw, answer = mechanisms.GaussianSum.release, agent._reply

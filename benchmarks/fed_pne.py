@@ -18,17 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.comparators import load
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
-from flwr_fbo.core.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings, result
-from flwr_fbo.core.fed_pne_search import NodeElimination
-from flwr_fbo.core.fed_pne_settings import Confidence
-from flwr_fbo.core.partition import Partition as Tree
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Array, Float, Space
+from flwr_fbo.methods.comparators import load
+from flwr_fbo.methods.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings, result
+from flwr_fbo.methods.fed_pne.search import NodeElimination
+from flwr_fbo.methods.fed_pne.settings import Confidence
 from flwr_fbo.privacy.entropy import seeded_entropy
-from flwr_fbo.tasks.base import Partition
-from flwr_fbo.tasks.garland import DoubleSineTask, GarlandTask, RoughTask
+from flwr_fbo.search.partition import Partition as Tree
+from flwr_fbo.tasks.papers.garland import DoubleSineTask, GarlandTask, RoughTask
+from flwr_fbo.tasks.task import Partition
 
 LINE = Space({"x": Float(0.0, 1.0)})
 TASKS: tuple[type[RoughTask], ...] = (GarlandTask, DoubleSineTask)

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.dp_fts_de import DPFTSDEServer, told
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
-from flwr_fbo.core.features import RandomFeatures
 from flwr_fbo.core.protocol import Setup
 from flwr_fbo.core.space import Array
-from flwr_fbo.core.thompson import advice_of
-from flwr_fbo.core.thompson_agent import ThompsonAgent
-from flwr_fbo.core.thompson_server import ThompsonServer
-from flwr_fbo.joining import Newcomer
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, told
+from flwr_fbo.methods.thompson.agent import ThompsonAgent
+from flwr_fbo.methods.thompson.sampler import advice_of
+from flwr_fbo.methods.thompson.server import ThompsonServer
+from flwr_fbo.models.features import RandomFeatures
+from flwr_fbo.runs.newcomer import Newcomer
+from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.strategies.base import RunPlan
-from flwr_fbo.tasks.base import Partition, Task
+from flwr_fbo.tasks.task import Partition, Task
 
 #: Evaluations at which curves are printed.
 SHOWN = (1, 3, 5, 10, 20, 40)

@@ -28,16 +28,16 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from flwr_fbo import wire
-from flwr_fbo.clients.workshop import Job, JobError
+from flwr_fbo.clients.background import Job, JobError
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space, SpaceError
-from flwr_fbo.grid import InProcessGrid
-from flwr_fbo.journal import Journal, JournalError
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import Ledger, LedgerError
-from flwr_fbo.rundir import Checkpoint, RunDirectory, RunDirectoryError, _write_arrays
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.runs.directory import Checkpoint, RunDirectory, RunDirectoryError, _write_arrays
+from flwr_fbo.runs.journal import Journal, JournalError
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
 
 HEADER = {"run": 1}
 REQUEST = Request("step", 3, expects={"omega": (4,)})

@@ -25,20 +25,20 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.agent_iteration import default_sampler, sampler_with
-from flwr_fbo.core.aggregation import WeightedSum
-from flwr_fbo.core.fed_pne_search import NodeElimination
-from flwr_fbo.core.fed_pne_settings import Confidence, FedPNESettings
-from flwr_fbo.core.partition import Partition as Tree
-from flwr_fbo.core.regions import split_space
-from flwr_fbo.core.schedules import WeightSchedule
-from flwr_fbo.core.thompson import Advice
-from flwr_fbo.engine import run
+from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
+from flwr_fbo.methods.fed_pne.search import NodeElimination
+from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
+from flwr_fbo.methods.thompson.sampler import Advice
+from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.privacy.accountants import accountant
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
-from flwr_fbo.rundir import RunDirectory
-from flwr_fbo.spec import RunSpec
-from flwr_fbo.tasks.garland import GarlandTask
+from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.search.partition import Partition as Tree
+from flwr_fbo.search.regions import split_space
+from flwr_fbo.simulation.engine import run
+from flwr_fbo.tasks.papers.garland import GarlandTask
 
 
 @dataclass(frozen=True)
@@ -152,8 +152,14 @@ def imports() -> Iterator[Guard]:
     """`import flwr_fbo` loads nothing of others, and core and privacy do without Flower."""
     for module, unwanted in (
         ("flwr_fbo", ("numpy", "flwr", "scipy", "sklearn")),
-        ("flwr_fbo.core.thompson", ("flwr", "ray", "torch", "matplotlib", "pandas", "sklearn")),
-        ("flwr_fbo.serverapp", ("ray", "torch", "matplotlib", "pandas", "sklearn", "optuna")),
+        (
+            "flwr_fbo.methods.thompson.sampler",
+            ("flwr", "ray", "torch", "matplotlib", "pandas", "sklearn"),
+        ),
+        (
+            "flwr_fbo.strategies.server_app",
+            ("ray", "torch", "matplotlib", "pandas", "sklearn", "optuna"),
+        ),
     ):
         code = f"import sys, {module}; print(sum(m in sys.modules for m in {unwanted!r}))"
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)

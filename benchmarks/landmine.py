@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.simulation import simulate_run
+from flwr_fbo.simulation.simulate import simulate_run
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "random search": {"strategy": "random"},

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.ldp import LDPSettings, make_learner, problem_presets, range_presets
-from flwr_fbo.core.ldp.learner import Learner, UpperConfidence
 from flwr_fbo.core.space import Array, Categorical, Space
-from flwr_fbo.tasks.base import Partition
-from flwr_fbo.tasks.ldp_synthetic import LDPSyntheticSettings, LDPSyntheticTask
+from flwr_fbo.methods.ldp import LDPSettings, make_learner, problem_presets, range_presets
+from flwr_fbo.methods.ldp.learner import Learner, UpperConfidence
+from flwr_fbo.tasks.papers.ldp_synthetic import LDPSyntheticSettings, LDPSyntheticTask
+from flwr_fbo.tasks.task import Partition
 
 PRIVATE = ("ldp-ata", "ldp-tgp", "ldp-moma", "gp-ucb", "uniform")
 OPEN = ("ata", "tgp", "moma", "gp-ucb", "uniform")
@@ -55,7 +55,7 @@ def synthetic(trial: int, **values: Any) -> Bandit:
 
 def real(name: str, centred: bool = False) -> Bandit:
     """Light or stocks, in units of the largest mean (raw, B + R is 1,780 or 440)."""
-    from flwr_fbo.data import bandits
+    from flwr_fbo.tasks.papers.data import bandits
 
     directory = os.environ["FLWR_FBO_DATA"]
     raw = (

@@ -23,12 +23,12 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 
 from flwr_fbo import wire
-from flwr_fbo.clientapp import client_app_of
-from flwr_fbo.grid import InProcessGrid
-from flwr_fbo.results import outcome, read_evaluations
-from flwr_fbo.rundir import RunDirectory
-from flwr_fbo.serverapp import serve
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.result import outcome, read_evaluations
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
+from flwr_fbo.strategies.server_app import serve
 
 SHARES = (0.0, 0.1, 0.2, 0.4)
 DEFENCES: dict[str, dict[str, Any]] = {

@@ -23,14 +23,14 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.aggregation import WeightedSum
-from flwr_fbo.core.schedules import WeightSchedule
 from flwr_fbo.core.space import Float
-from flwr_fbo.engine import run
+from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
+from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.privacy.entropy import system_entropy
 from flwr_fbo.privacy.mechanisms import GaussianSum
-from flwr_fbo.rundir import RunDirectory
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.simulation.engine import run
 from flwr_fbo.strategies import Callback, FBOStrategy, RoundReport
 from flwr_fbo.tasks import task
 

@@ -25,16 +25,16 @@ import numpy as np
 from scipy import stats
 from scipy.optimize import minimize
 
-from flwr_fbo.core.acquisition import CANDIDATES, STARTS, argmax, quasi_random
-from flwr_fbo.core.candidates import NearIncumbents
-from flwr_fbo.core.features import RandomFeatures, feature_scales
-from flwr_fbo.core.gp import GaussianProcess, Path
-from flwr_fbo.core.improvement import Improvement
-from flwr_fbo.core.kernels import kernel_named
-from flwr_fbo.core.regions import Regions, split_space
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.core.thompson import ThompsonSampler, ThompsonSettings
-from flwr_fbo.core.trend import TrendedProcess
+from flwr_fbo.methods.thompson.sampler import ThompsonSampler, ThompsonSettings
+from flwr_fbo.models.features import RandomFeatures, feature_scales
+from flwr_fbo.models.gp import GaussianProcess, Path
+from flwr_fbo.models.kernels import kernel_named
+from flwr_fbo.models.prior_mean import TrendedProcess
+from flwr_fbo.search.acquisition import CANDIDATES, STARTS, argmax, quasi_random
+from flwr_fbo.search.candidates import NearIncumbents
+from flwr_fbo.search.expected_improvement import Improvement
+from flwr_fbo.search.regions import Regions, split_space
 
 #: Kinds of surfaces, and the sub-regions that each has.
 KINDS = {

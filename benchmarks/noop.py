@@ -13,9 +13,9 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from benchmarks.load import Watch
-from flwr_fbo.engine import Engine, run
-from flwr_fbo.rundir import RunDirectory
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.simulation.engine import Engine, run
 
 #: Numbers in a message, each way.
 NUMBERS = 100

@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.simulation import simulate_run
+from flwr_fbo.simulation.simulate import simulate_run
 
 #: Part -> functions (file's end, name). The first that is on the stack counts.
 PARTS: dict[str, tuple[tuple[str, str], ...]] = {

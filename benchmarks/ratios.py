@@ -31,10 +31,10 @@ import numpy as np
 
 from benchmarks.agent_iteration import default_sampler, sampler_with
 from benchmarks.pages import filled, table
-from flwr_fbo.core.acquisition import CANDIDATES, STARTS, argmax, quasi_random
-from flwr_fbo.core.aggregation import WeightedSum
-from flwr_fbo.core.hyperparameters import fit
-from flwr_fbo.core.schedules import WeightSchedule
+from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
+from flwr_fbo.methods.thompson.schedules import WeightSchedule
+from flwr_fbo.models.hyperparameters import fit
+from flwr_fbo.search.acquisition import CANDIDATES, STARTS, argmax, quasi_random
 
 T = TypeVar("T")
 #: What ours took and what theirs took, in each turn.
@@ -296,8 +296,8 @@ def elimination() -> Iterator[Ratio]:
         yield from _left_out("Fed-PNE against HCT", "PyXAB")
         return
     from benchmarks.fed_pne import LINE, fed_pne
-    from flwr_fbo.core.comparators.hct import HCTServer
-    from flwr_fbo.tasks.garland import GarlandTask
+    from flwr_fbo.methods.comparators.hct import HCTServer
+    from flwr_fbo.tasks.papers.garland import GarlandTask
 
     budget = 1000
 
@@ -361,7 +361,12 @@ def _forget() -> None:
 
 def imports() -> Iterator[Ratio]:
     """`import flwr_fbo` and its parts, against importing the third-party modules they need."""
-    for name in ("flwr_fbo", "flwr_fbo.serverapp", "flwr_fbo.clientapp", "flwr_fbo.cli"):
+    for name in (
+        "flwr_fbo",
+        "flwr_fbo.strategies.server_app",
+        "flwr_fbo.clients.client_app",
+        "flwr_fbo.cli.main",
+    ):
         # All modules of others that it loads, the standard library's too, in their order.
         listing = (
             f"import sys; before = set(sys.modules); import {name}; "
@@ -379,8 +384,8 @@ def imports() -> Iterator[Ratio]:
 
 def flower() -> Iterator[Ratio]:
     """What is paid before anything is used, and for the apps, against Flower's own."""
-    for ours, theirs in (("flwr_fbo", "flwr"), ("flwr_fbo.serverapp", "flwr.serverapp"),
-                         ("flwr_fbo.clientapp", "flwr.clientapp")):  # fmt: skip
+    for ours, theirs in (("flwr_fbo", "flwr"), ("flwr_fbo.strategies.server_app", "flwr.serverapp"),
+                         ("flwr_fbo.clients.client_app", "flwr.clientapp")):  # fmt: skip
         found = _programs(f"import {ours}", f"import {theirs}")
         yield Ratio(f"import {ours} / import {theirs}", found, "ms", None,
                     "both with Python's own start")  # fmt: skip

@@ -25,22 +25,22 @@ from benchmarks.agent_iteration import sampler_with
 from benchmarks.charts import alone, log_axis, style
 from benchmarks.load import resident
 from benchmarks.pages import filled, table
-from flwr_fbo.clientapp import client_app_of
-from flwr_fbo.core.aggregation import WeightedSum
-from flwr_fbo.core.comparators.surrogates import numbers_sent
-from flwr_fbo.core.regions import split_space
-from flwr_fbo.core.schedules import WeightSchedule
-from flwr_fbo.core.thompson import Advice
-from flwr_fbo.grid import InProcessGrid
+from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.methods.comparators.surrogates import numbers_sent
+from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
+from flwr_fbo.methods.thompson.sampler import Advice
+from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.privacy.accountants import accountant
 from flwr_fbo.privacy.entropy import system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
 from flwr_fbo.report.svg import Chart
-from flwr_fbo.rundir import RunDirectory
-from flwr_fbo.serverapp import serve
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.search.regions import split_space
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies import STRATEGIES
+from flwr_fbo.strategies.server_app import serve
 
 #: Bound on vectors of 100 standard normals: about 2 % are clipped, as the paper recommends.
 CLIP = 11.5

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.simulation import simulate_run
+from flwr_fbo.simulation.simulate import simulate_run
 
 #: Our agent and releases, with the length scale that the paper's agents know too. The noise is
 #: learned: scores are standardised, so that its variance is not the one that is known. Functions

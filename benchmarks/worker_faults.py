@@ -25,7 +25,7 @@ import faults
 from faults import AGENTS, ASYNCHRONOUS, Case, Step
 
 from flwr_fbo.core.space import Float
-from flwr_fbo.simulation import simulate_run
+from flwr_fbo.simulation.simulate import simulate_run
 from flwr_fbo.tasks import task
 
 #: Which worker breaks, where and when: JSON.
@@ -33,21 +33,21 @@ FAULT = "FLWR_FBO_WORKER_FAULT"
 
 #: Of the process that asks for an evaluation; killed and resumed as in faults.py.
 STARTING = [
-    Step("before a job is written", "flwr_fbo.clients.workshop:Job.save", "before"),
-    Step("a job written, no worker yet", "flwr_fbo.clients.workshop:Job.save", "after"),
-    Step("in the middle of a job", "flwr_fbo.rundir:np.savez", "half"),
-    Step("a worker started, no answer yet", "flwr_fbo.clients.workshop:_start", "after"),
-    Step("answered beside a worker", "flwr_fbo.clients.base:FBOClient._answer", "after"),
+    Step("before a job is written", "flwr_fbo.clients.background:Job.save", "before"),
+    Step("a job written, no worker yet", "flwr_fbo.clients.background:Job.save", "after"),
+    Step("in the middle of a job", "flwr_fbo.runs.directory:np.savez", "half"),
+    Step("a worker started, no answer yet", "flwr_fbo.clients.background:_start", "after"),
+    Step("answered beside a worker", "flwr_fbo.clients.tuning_client:FBOClient._answer", "after"),
 ]
 #: Of the worker.
 WORKING = [
-    Step("worker: before its work", "flwr_fbo.core.thompson_agent:ThompsonAgent.work", "before"),
+    Step("worker: before its work", "flwr_fbo.methods.thompson.agent:ThompsonAgent.work", "before"),
     Step("worker: before an evaluation", "flwr_fbo.core.evaluation:Evaluator._score", "before"),
     Step("worker: evaluated, not recorded", "flwr_fbo.core.evaluation:Evaluator._score", "after"),
-    Step("worker: in the middle of a record", "flwr_fbo.journal:_Whole.write", "half"),
-    Step("worker: recorded", "flwr_fbo.journal:Journal.append", "after"),
-    Step("worker: after its work", "flwr_fbo.core.thompson_agent:ThompsonAgent.work", "after"),
-    Step("worker: disk full", "flwr_fbo.journal:_Whole.write", "full"),
+    Step("worker: in the middle of a record", "flwr_fbo.runs.journal:_Whole.write", "half"),
+    Step("worker: recorded", "flwr_fbo.runs.journal:Journal.append", "after"),
+    Step("worker: after its work", "flwr_fbo.methods.thompson.agent:ThompsonAgent.work", "after"),
+    Step("worker: disk full", "flwr_fbo.runs.journal:_Whole.write", "full"),
 ]
 STEPS = [*STARTING, *WORKING]
 
@@ -139,6 +139,6 @@ def matrix(quick: bool, only: str) -> list[Case]:
 
 
 if FAULT in os.environ and getattr(sys.modules["__main__"].__spec__, "name", "") == (
-    "flwr_fbo.worker"
+    "flwr_fbo.clients.worker"
 ):
     _break_myself()

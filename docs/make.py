@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 from flwr_fbo.core.settings import Settings, describe
-from flwr_fbo.spec import RunSettings
+from flwr_fbo.runs.spec import RunSettings
 from flwr_fbo.strategies import strategy_class
 
 DOCS = Path(__file__).parent
-NEED_TORCH = {"flwr_fbo.tasks.networks", "flwr_fbo.tasks.cnn"}
+NEED_TORCH = {"flwr_fbo.tasks.papers.networks", "flwr_fbo.tasks.papers.cnn"}
 TABLE = re.compile(r"(<!-- settings: ([\w-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 

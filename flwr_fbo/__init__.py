@@ -11,18 +11,17 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from flwr_fbo.alone import maximise as maximise
-    from flwr_fbo.cite import citation as citation
-    from flwr_fbo.clientapp import client_app as client_app
+    from flwr_fbo.clients.client_app import client_app as client_app
     from flwr_fbo.core.space import Categorical as Categorical
     from flwr_fbo.core.space import Float as Float
     from flwr_fbo.core.space import Int as Int
     from flwr_fbo.core.space import Space as Space
-    from flwr_fbo.joining import join as join
-    from flwr_fbo.results import Result as Result
-    from flwr_fbo.serverapp import server_app as server_app
-    from flwr_fbo.simulation import resume as resume
-    from flwr_fbo.simulation import simulate as simulate
+    from flwr_fbo.methods.citation import citation as citation
+    from flwr_fbo.runs.maximise import maximise as maximise
+    from flwr_fbo.runs.newcomer import join as join
+    from flwr_fbo.runs.result import Result as Result
+    from flwr_fbo.simulation.simulate import resume as resume
+    from flwr_fbo.simulation.simulate import simulate as simulate
     from flwr_fbo.strategies.base import Callback as Callback
     from flwr_fbo.strategies.dp_fts_de import DPFTSDE as DPFTSDE
     from flwr_fbo.strategies.fed_pne import FedPNE as FedPNE
@@ -32,9 +31,10 @@ if TYPE_CHECKING:
     from flwr_fbo.strategies.ldp import LDPATA as LDPATA
     from flwr_fbo.strategies.ldp import LDPTGP as LDPTGP
     from flwr_fbo.strategies.ldp import LDPMoMA as LDPMoMA
-    from flwr_fbo.tasks.base import Partition as Partition
-    from flwr_fbo.tasks.base import Task as Task
-    from flwr_fbo.tasks.base import task as task
+    from flwr_fbo.strategies.server_app import server_app as server_app
+    from flwr_fbo.tasks.task import Partition as Partition
+    from flwr_fbo.tasks.task import Task as Task
+    from flwr_fbo.tasks.task import task as task
 
 #: Where each name really lives.
 _PUBLIC = {
@@ -49,19 +49,19 @@ _PUBLIC = {
     "Int": "flwr_fbo.core.space",
     "LDPMoMA": "flwr_fbo.strategies.ldp",
     "LocalTS": "flwr_fbo.strategies.fts",
-    "Partition": "flwr_fbo.tasks.base",
+    "Partition": "flwr_fbo.tasks.task",
     "RandomSearch": "flwr_fbo.strategies.fts",
-    "Result": "flwr_fbo.results",
+    "Result": "flwr_fbo.runs.result",
     "Space": "flwr_fbo.core.space",
-    "Task": "flwr_fbo.tasks.base",
-    "citation": "flwr_fbo.cite",
-    "client_app": "flwr_fbo.clientapp",
-    "join": "flwr_fbo.joining",
-    "maximise": "flwr_fbo.alone",
-    "resume": "flwr_fbo.simulation",
-    "server_app": "flwr_fbo.serverapp",
-    "simulate": "flwr_fbo.simulation",
-    "task": "flwr_fbo.tasks.base",
+    "Task": "flwr_fbo.tasks.task",
+    "citation": "flwr_fbo.methods.citation",
+    "client_app": "flwr_fbo.clients.client_app",
+    "join": "flwr_fbo.runs.newcomer",
+    "maximise": "flwr_fbo.runs.maximise",
+    "resume": "flwr_fbo.simulation.simulate",
+    "server_app": "flwr_fbo.strategies.server_app",
+    "simulate": "flwr_fbo.simulation.simulate",
+    "task": "flwr_fbo.tasks.task",
 }
 
 __all__ = [*_PUBLIC]

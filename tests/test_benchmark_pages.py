@@ -21,7 +21,7 @@ from benchmarks.reproduce.charts import drawn
 from benchmarks.reproduce.figures import Figure, Run, Size
 from benchmarks.reproduce.store import Store
 from benchmarks.reproduce.table import IMAGES, charts
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]

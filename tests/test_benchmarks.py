@@ -25,11 +25,12 @@ from benchmarks.reproduce.figures import SIZES, Figure, Run, Size
 from benchmarks.reproduce.reasons import REASONS, Reason, section
 from benchmarks.reproduce.store import Store, thinned
 from benchmarks.reproduce.table import last, page
-from flwr_fbo.clients import base
-from flwr_fbo.core import acquisition, gp
-from flwr_fbo.core.aggregation import WeightedSum
+from flwr_fbo.clients import tuning_client as base
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.gp import Path as SampledPath
+from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
+from flwr_fbo.models import gp
+from flwr_fbo.models.gp import Path as SampledPath
+from flwr_fbo.search import acquisition
 
 ROOT = Path(__file__).parents[1]
 
@@ -376,7 +377,7 @@ def test_a_figure_runs_quickly_and_is_resumed(name: str, tmp_path: Path) -> None
 
 def test_a_figure_that_is_interrupted_goes_on_where_it_was(tmp_path: Path) -> None:
     heard = "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    start = heard + "from flwr_fbo.cli import main; main()"  # CI may have told us to ignore it
+    start = heard + "from flwr_fbo.cli.main import main; main()"  # CI may have told us to ignore it
     command = [sys.executable, "-c", start, "reproduce", "ldp-bo-2a", "--out", str(tmp_path)]
     running = subprocess.Popen(
         command, cwd=ROOT, text=True, stderr=subprocess.PIPE, start_new_session=True
@@ -423,7 +424,7 @@ def test_progress_makes_way_in_a_terminal_also_when_a_run_fails(
 
 
 def test_the_command_line_reaches_the_figures() -> None:
-    start = "from flwr_fbo.cli import main; main()"
+    start = "from flwr_fbo.cli.main import main; main()"
     command = [sys.executable, "-c", start, "reproduce", "--list", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
     assert {entry["name"] for entry in json.loads(done.stdout)} == {f.name for f in FIGURES}

@@ -14,11 +14,11 @@ import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, MemoryRecords
 from flwr_fbo.core.space import Space
-from flwr_fbo.core.thompson_agent import ThompsonAgent
-from flwr_fbo.results import outcome
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.methods.thompson.agent import ThompsonAgent
+from flwr_fbo.runs.result import outcome
+from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.strategies.base import RunPlan
-from flwr_fbo.tasks.base import Partition, Task
+from flwr_fbo.tasks.task import Partition, Task
 
 from .figures import Run
 

@@ -8,12 +8,12 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flwr_fbo.core.comparators.fed1_ucb import mesh
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.schedules import own_probability
+from flwr_fbo.methods.comparators.fed1_ucb import mesh
+from flwr_fbo.methods.thompson.schedules import own_probability
 from flwr_fbo.tasks import load
-from flwr_fbo.tasks.base import Partition
-from flwr_fbo.tasks.garland import RoughTask
+from flwr_fbo.tasks.papers.garland import RoughTask
+from flwr_fbo.tasks.task import Partition
 
 from .drivers import Federation, driver, federation, prepared
 

@@ -10,16 +10,16 @@ import numpy as np
 
 from benchmarks import fed_pne as harness
 from benchmarks import ldp_bo
-from flwr_fbo.core.comparators import load as load_comparator
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
-from flwr_fbo.core.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings
-from flwr_fbo.core.fed_pne_search import NodeElimination
-from flwr_fbo.core.fed_pne_settings import Confidence
-from flwr_fbo.core.partition import Partition as Tree
 from flwr_fbo.core.space import Array
+from flwr_fbo.methods.comparators import load as load_comparator
+from flwr_fbo.methods.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings
+from flwr_fbo.methods.fed_pne.search import NodeElimination
+from flwr_fbo.methods.fed_pne.settings import Confidence
+from flwr_fbo.search.partition import Partition as Tree
 from flwr_fbo.tasks import load
-from flwr_fbo.tasks.base import Partition, Task
-from flwr_fbo.tasks.garland import RoughTask
+from flwr_fbo.tasks.papers.garland import RoughTask
+from flwr_fbo.tasks.task import Partition, Task
 
 from .drivers import driver, prepared
 

@@ -13,18 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.comparators.rgpe import RGPEAgent, RGPESettings
-from flwr_fbo.core.comparators.surrogates import History, WeightSurrogates, numbers_sent
-from flwr_fbo.core.comparators.taf import TAFAgent, TAFSettings
-from flwr_fbo.core.features import RandomFeatures, WeightPosterior
-from flwr_fbo.core.kernels import kernel_named
-from flwr_fbo.core.regions import Regions
-from flwr_fbo.core.schedules import own_probability
 from flwr_fbo.core.space import Array
-from flwr_fbo.core.thompson import Advice, ThompsonSampler, ThompsonSettings
+from flwr_fbo.methods.comparators.rgpe import RGPEAgent, RGPESettings
+from flwr_fbo.methods.comparators.surrogates import History, WeightSurrogates, numbers_sent
+from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings
+from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, ThompsonSettings
+from flwr_fbo.methods.thompson.schedules import own_probability
+from flwr_fbo.models.features import RandomFeatures, WeightPosterior
+from flwr_fbo.models.kernels import kernel_named
+from flwr_fbo.search.regions import Regions
 from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.tasks import load
-from flwr_fbo.tasks.base import Task
+from flwr_fbo.tasks.task import Task
 
 from .drivers import driver, prepared
 

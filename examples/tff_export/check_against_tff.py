@@ -4,7 +4,7 @@
 
 Without an argument a small database of random images is written first. The script unpacks it,
 lets ``export_emnist.py`` read it with the real TensorFlow Federated in an environment that uv
-makes (2.3 GB at the first time), reads it with ``flwr_fbo.data.emnist``, and compares client
+makes (2.3 GB at the first time), reads it with ``flwr_fbo.tasks.papers.data.emnist``, and compares client
 ids, splits, labels and every pixel. It exits 0 only if all are identical.
 """
 
@@ -22,7 +22,7 @@ from pathlib import Path
 
 import numpy as np
 
-from flwr_fbo.data.emnist import KEYS, SPLITS, read_emnist
+from flwr_fbo.tasks.papers.data.emnist import KEYS, SPLITS, read_emnist
 
 HERE = Path(__file__).resolve().parent
 

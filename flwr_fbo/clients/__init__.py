@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib
 
-from flwr_fbo.clients.base import FBOClient
+from flwr_fbo.clients.tuning_client import FBOClient
 from flwr_fbo.strategies import GLOBAL
-from flwr_fbo.tasks.base import Seeks
+from flwr_fbo.tasks.task import Seeks
 
 _THOMPSON = "flwr_fbo.clients.thompson:ThompsonClient"
 _PULLS = "flwr_fbo.clients.fed_pne:FedPNEClient"

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from flwr_fbo.clients.base import FBOClient
-from flwr_fbo.clients.limits import pull_limits
-from flwr_fbo.core.comparators.fn_ucb import KIND as FN_UCB
-from flwr_fbo.core.comparators.fn_ucb import FNUCBAgent
+from flwr_fbo.clients.owner_limits import pull_limits
+from flwr_fbo.clients.tuning_client import FBOClient
 from flwr_fbo.core.evaluation import Evaluator, Records
-from flwr_fbo.core.fed_pne import FedPNEAgent
-from flwr_fbo.core.fed_pne_server import KIND
 from flwr_fbo.core.protocol import Agent, Setup
+from flwr_fbo.methods.comparators.fn_ucb import KIND as FN_UCB
+from flwr_fbo.methods.comparators.fn_ucb import FNUCBAgent
+from flwr_fbo.methods.fed_pne import FedPNEAgent
+from flwr_fbo.methods.fed_pne.server import KIND
 
 
 class FedPNEClient(FBOClient):

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.clients.base import FBOClient
-from flwr_fbo.clients.limits import DEFAULT_DELTA, number, reward_budget
+from flwr_fbo.clients.owner_limits import DEFAULT_DELTA, number, reward_budget
+from flwr_fbo.clients.tuning_client import FBOClient
 from flwr_fbo.core.evaluation import Evaluator, Records
-from flwr_fbo.core.ldp.agent import RewardAgent
-from flwr_fbo.core.ldp.server import KIND
 from flwr_fbo.core.protocol import Agent, Setup
+from flwr_fbo.methods.ldp.agent import RewardAgent
+from flwr_fbo.methods.ldp.server import KIND
 
 
 class RewardClient(FBOClient):

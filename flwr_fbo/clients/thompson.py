@@ -7,17 +7,17 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.clients.base import FBOClient
-from flwr_fbo.clients.limits import number
-from flwr_fbo.clients.workshop import ProcessWorkshop, sent_path
-from flwr_fbo.core.asynchronous import AsynchronousAgent
+from flwr_fbo.clients.background import ProcessWorkshop, sent_path
+from flwr_fbo.clients.evaluation_job import Errand, errand, identity_of
+from flwr_fbo.clients.owner_limits import number
+from flwr_fbo.clients.tuning_client import FBOClient
 from flwr_fbo.core.evaluation import Evaluator, Records
-from flwr_fbo.core.local_privacy import LocallyPrivateAgent
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
-from flwr_fbo.core.thompson import ThompsonSettings
-from flwr_fbo.core.thompson_agent import KIND, ThompsonAgent
-from flwr_fbo.errand import Errand, errand, identity_of
-from flwr_fbo.journal import Journal, exclusive
+from flwr_fbo.methods.thompson.agent import KIND, ThompsonAgent
+from flwr_fbo.methods.thompson.asynchronous import AsynchronousAgent
+from flwr_fbo.methods.thompson.local_privacy import LocallyPrivateAgent
+from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.runs.journal import Journal, exclusive
 
 
 class ThompsonClient(FBOClient):

@@ -12,8 +12,8 @@ import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.space import Array, Space
-from flwr_fbo.results import Result, read_evaluations
-from flwr_fbo.rundir import RoundTable, RunDirectory, RunDirectoryError
+from flwr_fbo.runs.directory import RoundTable, RunDirectory, RunDirectoryError
+from flwr_fbo.runs.result import Result, read_evaluations
 
 #: Points of a curve; more would not be seen.
 MOST_POINTS = 400

@@ -6,7 +6,7 @@ import importlib
 
 from flwr_fbo.core.settings import SettingsError, unknown_keys
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport, RunPlan
-from flwr_fbo.tasks.base import Seeks
+from flwr_fbo.tasks.task import Seeks
 
 #: Strategies by name: "module:class".
 STRATEGIES: dict[str, str] = {

@@ -21,8 +21,8 @@ from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, Request, Server
 from flwr_fbo.core.settings import Settings, SettingsError, kebab
 from flwr_fbo.core.space import Array, Space
-from flwr_fbo.strategies.courier import exchange
 from flwr_fbo.strategies.registration import Registration
+from flwr_fbo.strategies.replies import exchange
 from flwr_fbo.strategies.roster import Roster
 from flwr_fbo.tasks import Task
 

@@ -8,13 +8,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flwr_fbo.core.dp_fts_de import DPFTSDEServer, DPFTSDESettings
 from flwr_fbo.core.protocol import Server
 from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta
 from flwr_fbo.privacy.ledger import Ledger
-from flwr_fbo.privacy.released import Released
+from flwr_fbo.privacy.releases import Released
 from flwr_fbo.strategies.base import Release, RunPlan, logger
 from flwr_fbo.strategies.fts import PAPER_AGENT, ThompsonStrategy
 from flwr_fbo.tasks import Task

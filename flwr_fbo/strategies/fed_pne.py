@@ -7,11 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flwr_fbo.core.comparators import load
-from flwr_fbo.core.comparators.base import ComparatorSettings, PullServer
-from flwr_fbo.core.comparators.fn_ucb import FNUCBServer
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.fed_pne import (
+from flwr_fbo.core.protocol import Server
+from flwr_fbo.core.settings import Settings
+from flwr_fbo.methods.comparators import load
+from flwr_fbo.methods.comparators.base import ComparatorSettings, PullServer
+from flwr_fbo.methods.comparators.fn_ucb import FNUCBServer
+from flwr_fbo.methods.fed_pne import (
     FedPNEServer,
     FedPNESettings,
     cumulative_regret,
@@ -20,8 +22,6 @@ from flwr_fbo.core.fed_pne import (
     tree_svg,
     tree_text,
 )
-from flwr_fbo.core.protocol import Server
-from flwr_fbo.core.settings import Settings
 from flwr_fbo.strategies.base import FBOStrategy, RunPlan
 from flwr_fbo.tasks import Task
 

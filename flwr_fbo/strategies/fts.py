@@ -7,13 +7,13 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flwr_fbo.core.features import RandomFeatures
-from flwr_fbo.core.fts import FTSServer, FTSSettings
 from flwr_fbo.core.protocol import Server
-from flwr_fbo.core.recommendation import recommend
 from flwr_fbo.core.space import Array
-from flwr_fbo.core.thompson import ThompsonSettings
-from flwr_fbo.core.thompson_server import RandomSearchServer, ThompsonServer
+from flwr_fbo.methods.fts.server import FTSServer, FTSSettings
+from flwr_fbo.methods.thompson.recommendation import recommend
+from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.methods.thompson.server import RandomSearchServer, ThompsonServer
+from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.strategies.base import FBOStrategy, Release, RunPlan
 
 #: The papers' own model and messages on real data (FTS D.2.2, DP-FTS-DE B.2.1): raw scores,

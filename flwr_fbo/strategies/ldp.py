@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.ldp.problem import problem_presets, range_presets
-from flwr_fbo.core.ldp.regret import cumulative_regret
-from flwr_fbo.core.ldp.server import RewardServer
-from flwr_fbo.core.ldp.settings import LDPSettings
 from flwr_fbo.core.protocol import Server
+from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
+from flwr_fbo.methods.ldp.regret import cumulative_regret
+from flwr_fbo.methods.ldp.server import RewardServer
+from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.strategies.base import FBOStrategy, RunPlan
 from flwr_fbo.tasks import Partition, Task
 

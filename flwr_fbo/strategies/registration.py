@@ -16,7 +16,7 @@ from flwr.serverapp import Grid
 
 from flwr_fbo import wire
 from flwr_fbo.core.protocol import Setup
-from flwr_fbo.strategies.courier import exchange
+from flwr_fbo.strategies.replies import exchange
 from flwr_fbo.strategies.roster import Roster
 
 logger = logging.getLogger("flwr.fbo")

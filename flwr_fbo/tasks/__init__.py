@@ -11,26 +11,26 @@ from pathlib import Path
 from typing import Any
 
 from flwr_fbo.core.settings import SettingsError, unknown_keys
-from flwr_fbo.tasks.base import FunctionTask, Partition, Task, task
+from flwr_fbo.tasks.task import FunctionTask, Partition, Task, task
 
 _PACKAGE = Path(__file__).parents[1]
 
 #: Built-in tasks: name -> "module:class". Imported only when asked for.
 BUILT_IN: dict[str, str] = {
     "digits": "flwr_fbo.tasks.digits:DigitsTask",
-    "doublesine": "flwr_fbo.tasks.garland:DoubleSineTask",
-    "garland": "flwr_fbo.tasks.garland:GarlandTask",
-    "landmine": "flwr_fbo.tasks.landmine:LandmineTask",
-    "landmine-global": "flwr_fbo.tasks.landmine:LandmineGlobalTask",
-    "activity": "flwr_fbo.tasks.activity:ActivityTask",
-    "glasses": "flwr_fbo.tasks.glasses:GlassesTask",
-    "emnist": "flwr_fbo.tasks.emnist:EmnistTask",
-    "mnist": "flwr_fbo.tasks.mnist:MnistTask",
-    "vaccine": "flwr_fbo.tasks.vaccine:VaccineTask",
-    "light": "flwr_fbo.tasks.bandits:LightTask",
-    "stocks": "flwr_fbo.tasks.bandits:StocksTask",
-    "synthetic": "flwr_fbo.tasks.synthetic:SyntheticTask",
-    "ldp-synthetic": "flwr_fbo.tasks.ldp_synthetic:LDPSyntheticTask",
+    "doublesine": "flwr_fbo.tasks.papers.garland:DoubleSineTask",
+    "garland": "flwr_fbo.tasks.papers.garland:GarlandTask",
+    "landmine": "flwr_fbo.tasks.papers.landmine:LandmineTask",
+    "landmine-global": "flwr_fbo.tasks.papers.landmine:LandmineGlobalTask",
+    "activity": "flwr_fbo.tasks.papers.activity:ActivityTask",
+    "glasses": "flwr_fbo.tasks.papers.glasses:GlassesTask",
+    "emnist": "flwr_fbo.tasks.papers.emnist:EmnistTask",
+    "mnist": "flwr_fbo.tasks.papers.mnist:MnistTask",
+    "vaccine": "flwr_fbo.tasks.papers.vaccine:VaccineTask",
+    "light": "flwr_fbo.tasks.papers.bandits:LightTask",
+    "stocks": "flwr_fbo.tasks.papers.bandits:StocksTask",
+    "synthetic": "flwr_fbo.tasks.papers.synthetic:SyntheticTask",
+    "ldp-synthetic": "flwr_fbo.tasks.papers.ldp_synthetic:LDPSyntheticTask",
 }
 
 

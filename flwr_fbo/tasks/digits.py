@@ -17,10 +17,10 @@ from scipy import ndimage
 
 from flwr_fbo.core.settings import Settings, SettingsError, above, setting
 from flwr_fbo.core.space import Array, Float, Indices, Space
-from flwr_fbo.data.sources import DIGITS, Source
-from flwr_fbo.tasks.base import Params, Partition
-from flwr_fbo.tasks.data_task import DataSettings, DataTask, stratified_halves
-from flwr_fbo.tasks.svm import Halves, svm_accuracy
+from flwr_fbo.tasks.papers.data.sources import DIGITS, Source
+from flwr_fbo.tasks.papers.data_task import DataSettings, DataTask, stratified_halves
+from flwr_fbo.tasks.papers.svm import Halves, svm_accuracy
+from flwr_fbo.tasks.task import Params, Partition
 
 SMALLEST_SHARE = 10  # images
 ATTEMPTS = 200

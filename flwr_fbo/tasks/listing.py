@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from flwr_fbo.tasks import BUILT_IN, load
-from flwr_fbo.tasks.base import Task
-from flwr_fbo.tasks.data_task import DataTask
+from flwr_fbo.tasks.papers.data_task import DataTask
+from flwr_fbo.tasks.task import Task
 
 
 def entries(data_dir: str | None = None) -> list[dict[str, Any]]:

@@ -8,9 +8,9 @@ from dataclasses import asdict
 
 import numpy as np
 import pytest
-from thompson_harness import SQUARE, CrashingRecords, JsonRecords
 
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, MemoryRecords
+from tests.methods.thompson_harness import SQUARE, CrashingRecords, JsonRecords
 
 UNIT = np.array([0.25, 0.75])
 

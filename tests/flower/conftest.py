@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from flwr_fbo.clientapp import client_app_of
+from flwr_fbo.clients.client_app import client_app_of
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.grid import InProcessGrid
-from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies import FBOStrategy, RunPlan
 from flwr_fbo.tasks import FunctionTask, task
 

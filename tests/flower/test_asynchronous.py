@@ -18,8 +18,7 @@ import numpy as np
 import pytest
 
 from flwr_fbo import Callback, simulate
-from flwr_fbo.clientapp import client_app_of
-from flwr_fbo.clients.workshop import (
+from flwr_fbo.clients.background import (
     Job,
     JobError,
     ProcessWorkshop,
@@ -27,21 +26,22 @@ from flwr_fbo.clients.workshop import (
     settle,
     stop,
 )
+from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.clients.evaluation_job import errand, job_path, worker_path
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.errand import errand, job_path, worker_path
-from flwr_fbo.grid import InProcessGrid
-from flwr_fbo.journal import Journal, JournalBusyError, journal_path
-from flwr_fbo.results import read_evaluations
-from flwr_fbo.rundir import Checkpoint, RunDirectory
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.runs.directory import Checkpoint, RunDirectory
+from flwr_fbo.runs.journal import Journal, JournalBusyError, journal_path
+from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies import FBOStrategy, RoundReport, RunPlan
 from flwr_fbo.strategies.fed_pne import FedPNE
 from flwr_fbo.strategies.fts import FTS, LocalTS
 from flwr_fbo.strategies.ldp import LDPTGP
 from flwr_fbo.tasks import task
-from flwr_fbo.tasks.base import Partition
+from flwr_fbo.tasks.task import Partition
 
 from .slow_tasks import NOTES, SPACE, allow, gated, notes
 from .test_strategies import SMALL
@@ -390,7 +390,7 @@ class TestSimulation:
         for agent in range(2):
             allow(agent, 1)
         command = [
-            sys.executable, "-c", "from flwr_fbo.cli import main; main()",
+            sys.executable, "-c", "from flwr_fbo.cli.main import main; main()",
             "run", "tests.flower.slow_tasks:gated", "--strategy", "fts", "--agents", "2",
             "--rounds", "3", "--engine", "ray", "--run-dir", str(folder), "--json",
         ]  # fmt: skip

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flwr_fbo.clients.workshop import Job, JobError
+from flwr_fbo.clients.background import Job, JobError
 from flwr_fbo.core.space import Space, SpaceError
-from flwr_fbo.rundir import Checkpoint, RunDirectoryError
+from flwr_fbo.runs.directory import Checkpoint, RunDirectoryError
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
 

@@ -11,7 +11,7 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 
 from flwr_fbo import wire
-from flwr_fbo.grid import InProcessGrid
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
 from flwr_fbo.strategies.fts import FTS
 

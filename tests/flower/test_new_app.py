@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from flwr_fbo.cli.new_app import new_app
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.results import read_evaluations
-from flwr_fbo.scaffold import new_app
-from flwr_fbo.spec import RunSettings, RunSpec
-from tests.app.test_cli import flwr_fbo
+from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.runs.spec import RunSettings, RunSpec
+from tests.cli.test_cli import flwr_fbo
 from tests.flower.processes import flower, free_ports
 
 

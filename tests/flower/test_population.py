@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_fbo.core import dp_fts_de
+from flwr_fbo.methods.dp_fts_de import server as dp_fts_de
 from flwr_fbo.privacy.ledger import Ledger
 from flwr_fbo.strategies import Callback, FBOStrategy, RoundReport
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE

@@ -14,8 +14,8 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from flwr_fbo import wire
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.grid import InProcessGrid
-from flwr_fbo.results import outcome, read_evaluations
+from flwr_fbo.runs.result import outcome, read_evaluations
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies import Callback, FBOStrategy, RoundReport, RunPlan
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
 from flwr_fbo.strategies.fts import FTS, LocalTS, RandomSearch
@@ -366,7 +366,7 @@ class TestPopulation:
     def test_the_sample_is_drawn_over_the_whole_population_whoever_is_there(
         self, federation: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from flwr_fbo.core import dp_fts_de
+        from flwr_fbo.methods.dp_fts_de import server as dp_fts_de
 
         drawn: list[tuple[int, float]] = []
         honest = dp_fts_de.poisson_sample
@@ -392,7 +392,7 @@ class TestPopulation:
         assert all('"sampling_rate": 0.5' in e for e in events)
 
     def test_who_is_absent_counts_as_zero_and_the_others_no_more_than_before(self) -> None:
-        from flwr_fbo.core.dp_fts_de import DPFTSDEServer, DPFTSDESettings
+        from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
 
         settings = DPFTSDESettings(features=4, regions=1, weights="uniform", clip=100.0)
         server = DPFTSDEServer(SPACE, 4, settings, 3)

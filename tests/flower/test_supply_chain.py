@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 
-from flwr_fbo.clientapp import client_app_of
+from flwr_fbo.clients.client_app import client_app_of
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.grid import InProcessGrid
 from flwr_fbo.privacy import entropy
-from flwr_fbo.rundir import RunDirectory
+from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies import RunPlan
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
 from flwr_fbo.strategies.fts import FTS
@@ -161,7 +161,7 @@ def guarded(folder: Path, *command: str) -> tuple[subprocess.CompletedProcess[st
     return done, calls.read_text() if calls.exists() else ""
 
 
-CLI = "import sys; from flwr_fbo.cli import main; sys.exit(main())"
+CLI = "import sys; from flwr_fbo.cli.main import main; sys.exit(main())"
 RUN = ("run", "digits", "--agents", "3", "--rounds", "1", "--epsilon", "5", "--json",
        "--set", "initial-points=1")  # fmt: skip
 

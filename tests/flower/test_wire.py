@@ -19,7 +19,7 @@ from hypothesis.extra.numpy import arrays
 from flwr_fbo import wire
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.grid import InProcessGrid
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 REQUEST = Request("step", 3, expects={"omega": (4,)})

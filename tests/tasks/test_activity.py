@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from flwr_fbo.core.space import Float, Int, Space
-from flwr_fbo.data.generated import activity_subject
-from flwr_fbo.data.har import har
 from flwr_fbo.tasks import Partition, load
-from flwr_fbo.tasks.activity import chain_halves
+from flwr_fbo.tasks.papers.activity import chain_halves
+from flwr_fbo.tasks.papers.data.generated import activity_subject
+from flwr_fbo.tasks.papers.data.har import har
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("FLWR_FBO_DATA"), reason="FLWR_FBO_DATA does not name the real data"

@@ -16,9 +16,9 @@ import pytest
 
 from flwr_fbo.core.settings import SettingsError, describe
 from flwr_fbo.core.space import Space
-from flwr_fbo.data import DataError
 from flwr_fbo.tasks import BUILT_IN, Partition, catalogue, load
-from flwr_fbo.tasks.data_task import DataTask
+from flwr_fbo.tasks.papers.data import DataError
+from flwr_fbo.tasks.papers.data_task import DataTask
 
 NAMES = [
     "digits", "landmine", "activity", "glasses", "emnist", "mnist", "vaccine", "light", "stocks"

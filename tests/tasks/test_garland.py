@@ -7,8 +7,14 @@ import pytest
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.tasks import find
-from flwr_fbo.tasks.base import Partition
-from flwr_fbo.tasks.garland import DoubleSineTask, GarlandTask, RoughSettings, double_sine, garland
+from flwr_fbo.tasks.papers.garland import (
+    DoubleSineTask,
+    GarlandTask,
+    RoughSettings,
+    double_sine,
+    garland,
+)
+from flwr_fbo.tasks.task import Partition
 
 TASKS = [GarlandTask, DoubleSineTask]
 

@@ -10,11 +10,11 @@ from sklearn.metrics import roc_auc_score
 from sklearn.svm import SVC
 
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.data import DataError
 from flwr_fbo.tasks import Partition, load
-from flwr_fbo.tasks.data_task import stratified_halves
-from flwr_fbo.tasks.landmine import LandmineTask
-from flwr_fbo.tasks.svm import auc
+from flwr_fbo.tasks.papers.data import DataError
+from flwr_fbo.tasks.papers.data_task import stratified_halves
+from flwr_fbo.tasks.papers.landmine import LandmineTask
+from flwr_fbo.tasks.papers.svm import auc
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("FLWR_FBO_DATA"), reason="FLWR_FBO_DATA does not name the real data"

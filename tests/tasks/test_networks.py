@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
-from flwr_fbo.tasks.networks import (
+from flwr_fbo.tasks.papers.networks import (
     Layers,
     Sgd,
     _activations,

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from flwr_fbo.simulation import simulate_run
-from flwr_fbo.spec import RunSpec
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.simulation.simulate import simulate_run
 from flwr_fbo.strategies import strategy_class
 from flwr_fbo.tasks import BUILT_IN, find
 

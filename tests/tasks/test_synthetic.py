@@ -9,8 +9,8 @@ import pytest
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.tasks import find
-from flwr_fbo.tasks.base import Partition
-from flwr_fbo.tasks.synthetic import SyntheticSettings, SyntheticTask
+from flwr_fbo.tasks.papers.synthetic import SyntheticSettings, SyntheticTask
+from flwr_fbo.tasks.task import Partition
 
 
 def prepared(index=0, count=6, seed=0, **given):

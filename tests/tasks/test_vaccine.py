@@ -10,10 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import brentq
 
-from flwr_fbo.data.errors import DataError
-from flwr_fbo.data.seir import Country, Disease
 from flwr_fbo.tasks import Partition, load
-from flwr_fbo.tasks.vaccine import effectiveness, epidemic
+from flwr_fbo.tasks.papers.data.errors import DataError
+from flwr_fbo.tasks.papers.data.seir import Country, Disease
+from flwr_fbo.tasks.papers.vaccine import effectiveness, epidemic
 
 LAND = Country("Somewhere", 1e7)
 

@@ -1,0 +1,159 @@
+"""``flwr-fbo tasks``, ``data`` and ``strategies``: what there is."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from flwr_fbo.cli.common import FAILED, user_errors
+
+if TYPE_CHECKING:
+    from flwr_fbo.strategies import FBOStrategy
+    from flwr_fbo.tasks.papers.data import Source
+
+
+def tasks(
+    data_dir: Annotated[str, typer.Option(help="Where the data sets may lie.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+) -> None:
+    """List the built-in tasks: what is tuned, on which data, and whether the data are here.
+
+    Example: flwr-fbo tasks --json
+    """
+    with user_errors():
+        from flwr_fbo.tasks import catalogue
+
+        rows = catalogue(data_dir)
+        if as_json:
+            print(json.dumps(rows))
+            return
+        for row in rows:
+            print(_task_text(row))
+
+
+def _task_text(row: Mapping[str, Any]) -> str:
+    """A task for people."""
+    here = "data present" if row["present"] else "data missing"
+    made = ", can be generated" if row["generated"] else ""
+    state, source = (here + made, f"; {row['data']}") if row["data"] else ("needs no data", "")
+    tuned = ", ".join(row["space"]["parameters"])
+    return f"{row['name']:<15} {row['metric']:<12} {state}\n{'':<15} tunes {tuned}{source}"
+
+
+def data(
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets; all if unset.")] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option(help="Look here too, as `run` does with the same option.")
+    ] = None,
+    verify: Annotated[bool, typer.Option(help="Compare files with their checksums.")] = False,
+    fetch: Annotated[bool, typer.Option(help="Download what is missing, if you agree.")] = False,
+    yes: Annotated[bool, typer.Option(help="Agree to all downloads and their terms.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
+) -> None:
+    """List the data sets of the built-in tasks: where they lie, or where they would be put.
+
+    NAMES are those of data sets; all are listed if there are none. Exits with 1 when a data set
+    that was named is missing, or a checksum is wrong.
+
+    Example: flwr-fbo data landmine --fetch --verify
+    """
+    with user_errors():
+        from flwr_fbo.tasks.listing import users_of_data
+        from flwr_fbo.tasks.papers.data.status import sources_named, status
+
+        sources, users = sources_named(names or []), users_of_data()
+        for source in sources if fetch else ():
+            _fetch(source, data_dir, yes)
+        rows = [
+            {**status(source, data_dir, verify), "tasks": users.get(source.name, [])}
+            for source in sources
+        ]
+        print(json.dumps(rows) if as_json else "\n".join(map(_data_text, rows)))
+        wrong = any("WRONG" in (row["checksums"] or {}).values() for row in rows)
+        if wrong or (names and not all(row["present"] for row in rows)):
+            raise typer.Exit(FAILED)
+
+
+def _fetch(source: Source, data_dir: Path | None, agreed: bool) -> None:
+    """Download a data set that is missing, if it is offered anywhere and the user agrees."""
+    from flwr_fbo.tasks.papers.data.store import fetch, find, terms
+
+    if find(source, data_dir) is not None or not source.accepted:
+        return
+    if not source.remotes:
+        typer.echo(f"{source.name}: must be fetched by hand from {source.homepage}", err=True)
+        return
+    typer.echo(terms(source), err=True)
+    if agreed or typer.confirm(f"Download {source.name}?", err=True):
+        fetch(source, data_dir)
+
+
+def _data_text(row: Mapping[str, Any]) -> str:
+    """A data set for people."""
+    indent = " " * 10
+    lines = [f"{row['name']:<9} {'here' if row['present'] else 'MISSING':<8} {row['title']}"]
+    if row["path"]:
+        lines.append(f"{indent}{row['path']}")
+    for name, verdict in (row["checksums"] or {}).items():
+        said = "none is known" if verdict == "unknown" else verdict
+        lines.append(f"{indent}checksum of {name}: {said}")
+    if not row["present"]:
+        lines.append(f"{indent}wanted: {' or '.join(row['accepted'])}")
+        lines.append(
+            f"{indent}in a directory named by --data-dir or FLWR_FBO_DATA, or {row['cache']}"
+        )
+        how = f"flwr-fbo data {row['name']} --fetch" if row["urls"] else f"see {row['homepage']}"
+        lines.append(f"{indent}to get it: {how}")
+    lines.append(f"{indent}licence: {row['licence']}")
+    if row["tasks"]:
+        lines.append(f"{indent}for the tasks {', '.join(row['tasks'])}")
+    return "\n".join(lines)
+
+
+def strategies(
+    names: Annotated[list[str] | None, typer.Argument(help="Strategies; all if unset.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """List the strategies and every setting that each of them knows.
+
+    NAMES are those of strategies; all are listed if there are none.
+
+    Example: flwr-fbo strategies dp-fts-de
+    """
+    with user_errors():
+        from flwr_fbo.strategies import STRATEGIES, strategy_class
+
+        found = {name: strategy_class(name) for name in names or STRATEGIES}
+        if as_json:
+            print(json.dumps({name: _strategy_entry(cls) for name, cls in found.items()}))
+            return
+        for name, cls in found.items():
+            print(_strategy_text(name, cls))
+
+
+def _strategy_entry(cls: type[FBOStrategy]) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    from flwr_fbo.core.settings import describe
+
+    settings = [asdict(described) for described in describe(cls.settings_class)]
+    return {"help": _first_line(cls.__doc__), "settings": settings}
+
+
+def _strategy_text(name: str, cls: type[FBOStrategy]) -> str:
+    from flwr_fbo.core.settings import describe
+
+    lines = [f"{name}: {_first_line(cls.__doc__)}"]
+    for d in describe(cls.settings_class):
+        rule = f" {d.rule}" if d.rule else ""
+        default = "unset" if d.default is None else d.default
+        lines.append(f"    {d.key:<20} {d.help}  [{d.type}{rule}; {default}]")
+    return "\n".join(lines)
+
+
+def _first_line(text: str | None) -> str:
+    return (text or "").strip().splitlines()[0]

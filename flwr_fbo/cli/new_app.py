@@ -1,0 +1,115 @@
+"""``flwr-fbo new NAME``: a Flower app around a task of the user's own."""
+
+from __future__ import annotations
+
+import keyword
+from pathlib import Path
+
+from flwr_fbo.core.settings import SettingsError
+
+_PROJECT = """\
+[build-system]
+requires = ["hatchling"]
+build-backend = "hatchling.build"
+
+[project]
+name = "{name}"
+version = "0.1.0"
+description = "Hyperparameters tuned together, with flwr-fbo"
+license = "Apache-2.0"
+# `flwr run` installs what stands here into a fresh environment. flwr-fbo and what it needs are
+# taken from the environment that runs Flower; add what your task imports besides.
+dependencies = []
+
+[tool.hatch.build.targets.wheel]
+packages = ["{module}"]
+
+[tool.flwr.app]
+publisher = "{module}"
+
+[tool.flwr.app.components]
+serverapp = "flwr_fbo.strategies.server_app:app"
+clientapp = "flwr_fbo.clients.client_app:app"
+
+# `flwr run . --run-config "rounds=10"` changes these; `flwr-fbo strategies` lists what else may
+# stand here. Empty means the default.
+[tool.flwr.app.config]
+task = "{module}.task:tuned"
+strategy = "dp-fts-de"
+agents = ""
+rounds = 20
+epsilon = 5.0
+initial-points = ""
+seed = ""
+run-name = ""
+timeout = ""
+"""
+
+_TASK = '''\
+"""What is tuned: replace the data, the model and the space by your own."""
+
+from sklearn.datasets import make_classification
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import cross_val_score
+
+from flwr_fbo import Categorical, Float, Partition, task
+
+
+def load(partition: Partition):
+    """This party's own data. In a deployment, read them from where the party keeps them:
+    `partition.config` is the node's configuration (`--node-config "data='...'"`)."""
+    return make_classification(200, 20, flip_y=0.1, random_state=partition.index)
+
+
+@task(
+    space={"C": Float(1e-4, 1e4, log=True), "class_weight": Categorical(["balanced", None])},
+    metric="auc",
+    prepare=load,
+)
+def tuned(params, data):
+    """The score of these parameter values on this party's data; it is maximised."""
+    model = LogisticRegression(**params, max_iter=500)
+    return cross_val_score(model, *data, cv=3, scoring="roc_auc").mean()
+'''
+
+_README = """\
+# {name}
+
+Parties tune the hyperparameters of `{module}/task.py` together, under differential privacy.
+
+Try it in this process, without Flower's simulation engine:
+
+    flwr-fbo run {module}.task:tuned --agents 10 --epsilon 5 --engine inline
+
+As a Flower app, in simulation or in a deployment:
+
+    flwr run . --stream
+
+Flower simulates two parties unless told otherwise:
+`--federation-config "num-supernodes=10 client-resources-num-cpus=1"`.
+"""
+
+
+def new_app(name: str, folder: Path) -> Path:
+    """Write a Flower app of this name into a new folder of the same name."""
+    module = name.replace("-", "_").lower()
+    if not module.isidentifier() or keyword.iskeyword(module) or not module.isascii():
+        raise SettingsError(
+            "`NAME` must consist of letters, digits, - and _, and begin with a letter, "
+            f"but got {name!r}"
+        )
+    root = folder / name
+    if root.exists():
+        raise SettingsError(f"`NAME` must be that of a new directory, but {root} exists")
+    files = {
+        "pyproject.toml": _PROJECT,
+        "README.md": _README,
+        ".gitignore": "__pycache__/\nflwr-fbo-runs/\n*.fab\n",
+        f"{module}/__init__.py": f'"""{name}."""\n',
+        f"{module}/task.py": _TASK,
+    }
+    for path, text in files.items():
+        (root / path).parent.mkdir(parents=True, exist_ok=True)
+        filled = text.replace("{name}", name).replace("{module}", module)
+        (root / path).write_text(filled, encoding="utf-8")
+    return root

@@ -1,1 +1,0 @@
-"""The commands of ``flwr-fbo`` that do not run anything; :mod:`flwr_fbo.cli` joins them."""

@@ -1,0 +1,91 @@
+r"""Fed1-UCB (Shi and Shen 2021): federated elimination over a fixed mesh of arms.
+
+Notation
+
+===============  ===========================================  ======
+paper            here                                         shape
+===============  ===========================================  ======
+``K``            ``arms``, for each dimension                 int
+``f(p)``         ``per_phase``, ``ceil(kappa ln T)``          int
+``F(p)``         ``pulled``, of each surviving arm so far     int
+``B_p``          ``sqrt(4 sigma^2 ln T / (M F(p)))``          scalar
+===============  ===========================================  ======
+
+As in the Fed-PNE paper (App. E.1.3): ``kappa = 1``, and the mesh starts at a random point of its
+first cell, so that runs do not all miss the optimum by the same distance.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from flwr_fbo.core.settings import SettingsError, above, at_least, setting
+from flwr_fbo.core.space import Array, Space
+from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer
+
+
+@dataclass(frozen=True)
+class Fed1UCBSettings(ComparatorSettings):
+    """The mesh and the phases."""
+
+    arms: int = setting(10, "arms along each dimension (K)", at_least(1))
+    kappa: float = setting(1.0, "pulls of an arm in a phase over ln T", above(0))
+    deviation: float = setting(0.5, "sub-Gaussian deviation of a reward (sigma)", above(0))
+
+
+def mesh(space: Space, arms: int, rng: np.random.Generator) -> Array:
+    """``arms`` points along each dimension, from a random start; distinct points of the space."""
+    if space.points is not None:
+        return space.points
+    if arms**space.dimension > 1_000_000:
+        raise SettingsError(
+            f"`arms` must give at most 1000000 points, but {arms} along each of "
+            f"{space.dimension} dimensions is {arms**space.dimension}"
+        )
+    axes = [(rng.uniform() + np.arange(arms)) / arms for _ in range(space.dimension)]
+    grid = np.stack([a.ravel() for a in np.meshgrid(*axes, indexing="ij")], axis=1)
+    return np.unique(space.snap(grid), axis=0)
+
+
+class Fed1UCBServer(PullServer[Fed1UCBSettings]):
+    """A phase a round; the last arm standing is pulled for the rest of the budget."""
+
+    settings_class: ClassVar[type[ComparatorSettings]] = Fed1UCBSettings
+
+    def start(self, rng: np.random.Generator) -> None:
+        """See :class:`PullServer`."""
+        self._arms = mesh(self.space, self.settings.arms, rng)  # (K, D)
+        self._total = np.zeros(len(self._arms))  # sum of rewards, mean over agents
+        self._pulled = np.zeros(len(self._arms), dtype=np.int64)
+        self._active = np.arange(len(self._arms))
+        self.per_phase = math.ceil(self.settings.kappa * math.log(max(self.settings.budget, 2)))
+
+    def ask(self) -> Ask:
+        """See :class:`PullServer`."""
+        each = self.left if len(self._active) == 1 else self.per_phase
+        pulls = np.full(len(self._active), each)
+        pulls = np.clip(self.left - (np.cumsum(pulls) - pulls), 0, pulls)  # cut to the budget
+        self._asked = self._active[pulls > 0]
+        return Ask(self._arms[self._asked], pulls[pulls > 0])
+
+    def tell(self, ask: Ask, rewards: Array, replies: int) -> None:
+        """See :class:`PullServer`."""
+        self._total[self._asked] += rewards * ask.pulls
+        self._pulled[self._asked] += ask.pulls
+        if len(self._asked) < len(self._active) or self.finished:
+            return  # the budget ended within the phase
+        s, active = self.settings, self._active
+        means, pulled = self._total[active] / self._pulled[active], self._pulled[active]
+        bound = s.deviation * np.sqrt(4 * math.log(max(s.budget, 2)) / (replies * pulled))
+        self._active = active[means + bound > (means - bound).max()]
+
+    def recommend(self) -> Array:
+        """The surviving arm of the best mean."""
+        means = np.full(len(self._arms), -np.inf)
+        seen = self._active[self._pulled[self._active] > 0]
+        means[seen] = self._total[seen] / self._pulled[seen]
+        return np.asarray(self._arms[int(means.argmax())])

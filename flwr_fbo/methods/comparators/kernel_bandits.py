@@ -1,0 +1,143 @@
+r"""KernelTS and GP-UCB (Chowdhury and Gopalan 2017; Srinivas et al. 2010), global objective.
+
+Notation
+
+====================  ================================================  ======
+paper                 here                                              shape
+====================  ================================================  ======
+``mu_t, sigma_t``     ``gp.posterior(x)``                               (n,)
+``v_t`` of GP-TS      ``settings.spread``                               scalar
+``beta_t^(1/2)``      ``settings.width``, constant                      scalar
+``lambda``            ``settings.ridge``                                scalar
+====================  ================================================  ======
+
+Defaults are those of the public KernelTS code that the Fed-PNE paper ran: the kernel
+``exp(-|x - x'|)``, ``lambda = 1``, ``nu = 0.01``. Both search the whole space with this package's
+argmax, every round.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, cast
+
+import numpy as np
+
+from flwr_fbo.core.settings import above, setting
+from flwr_fbo.core.space import Array
+from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer
+from flwr_fbo.models.gp import GaussianProcess, Path
+from flwr_fbo.models.kernels import kernel_named, squared_distance
+from flwr_fbo.search.acquisition import argmax
+
+
+@dataclass(frozen=True)
+class KernelSettings(ComparatorSettings):
+    """The Gaussian process."""
+
+    kernel: Literal["se", "matern12", "matern32", "matern52"] = setting("matern12", "kernel")
+    lengthscale: float = setting(1.0, "length scale on the unit cube", above(0))
+    ridge: float = setting(1.0, "variance of the noise that is assumed (lambda)", above(0))
+
+
+@dataclass(frozen=True)
+class KernelTSSettings(KernelSettings):
+    """Thompson sampling."""
+
+    spread: float = setting(0.01, "factor on the posterior's deviation (v_t)", above(0))
+
+
+@dataclass(frozen=True)
+class GPUCBSettings(KernelSettings):
+    """Upper confidence bounds."""
+
+    width: float = setting(0.5, "factor on the posterior's deviation (sqrt beta_t)", above(0))
+
+
+class _KernelServer(PullServer[KernelSettings]):
+    """One point a round, of every agent."""
+
+    def start(self, rng: np.random.Generator) -> None:
+        """See :class:`PullServer`."""
+        self._rng = rng
+        self._units = np.zeros((0, self.space.dimension))
+        self._rewards = np.zeros(0)
+        self._gp = self._process(self._rewards)
+
+    def _process(self, scores: Array) -> GaussianProcess:
+        s = self.settings
+        empty = np.zeros((0, self.space.embedding_dimension))
+        return GaussianProcess(kernel_named(s.kernel, s.lengthscale), s.ridge, empty, scores)
+
+    def ask(self) -> Ask:
+        """See :class:`PullServer`."""
+        if not len(self._rewards):
+            return Ask(self.space.sample(1, self._rng), np.array([1]))
+        best = self._units[np.argsort(-self._gp.posterior(self._gp.x)[0])[:5]]
+        point = argmax(self._acquisition(), self.space, self._rng, incumbents=best)
+        return Ask(self.space.snap(point), np.array([1]))
+
+    def tell(self, ask: Ask, rewards: Array, replies: int) -> None:
+        """See :class:`PullServer`."""
+        self._units = np.concatenate([self._units, ask.points])
+        self._rewards = np.concatenate([self._rewards, rewards])
+        centred = self._rewards - self._rewards.mean()  # agents' offsets are no signal
+        self._gp = self._gp.with_data(self.space.embed(self._units), centred)
+
+    def recommend(self) -> Array:
+        """The pulled point of the highest posterior mean."""
+        return np.asarray(self._units[int(self._gp.posterior(self._gp.x)[0].argmax())])
+
+    def _acquisition(self) -> Path:
+        raise TypeError(f"{type(self).__name__} has no acquisition")
+
+
+class KernelTSServer(_KernelServer):
+    """The argmax of a function drawn from the posterior."""
+
+    settings_class: ClassVar[type[ComparatorSettings]] = KernelTSSettings
+
+    def _acquisition(self) -> Path:
+        return self._gp.sample_path(self._rng, cast(KernelTSSettings, self.settings).spread)
+
+
+class GPUCBServer(_KernelServer):
+    """The argmax of mean plus width times deviation."""
+
+    settings_class: ClassVar[type[ComparatorSettings]] = GPUCBSettings
+
+    def _acquisition(self) -> Path:
+        # The argmax needs a function's value and gradient, which is all that it has of a Path.
+        return cast(Path, UpperBound(self._gp, cast(GPUCBSettings, self.settings).width))
+
+
+@dataclass(frozen=True, eq=False)
+class UpperBound:
+    """``mu(x) + width sigma(x)``, with its gradient."""
+
+    gp: GaussianProcess
+    width: float
+
+    def scan(self, x: Array, regions: None = None) -> Array:
+        """The bound at the rows of x (n, E): (n,)."""
+        mean, variance = self.gp.posterior(x)
+        return np.asarray(mean + self.width * np.sqrt(variance))
+
+    def value(self, x: Array, regions: None = None) -> Array:
+        """The bound at the rows of x (n, E): (n,)."""
+        return self.scan(x)
+
+    def value_and_gradient(self, x: Array, regions: None = None) -> tuple[Array, Array]:
+        """The bound (n,) and its gradient (n, E): one solve gives both."""
+        gp, kernel = self.gp, self.gp.kernel
+        scales = np.broadcast_to(np.asarray(kernel.lengthscales) ** 2, x.shape[1])
+        correlation, slope = kernel.profile(squared_distance(x, gp.x, kernel.lengthscales))
+        cross = kernel.variance * correlation  # (n, t)
+        solved = gp.solve(np.column_stack([gp.y, cross.T]))  # (t, 1 + n)
+        alpha, half = solved[:, 0], solved[:, 1:].T  # (t,), (n, t)
+        variance = np.maximum(kernel.variance - (cross * half).sum(axis=1), 1e-12)
+        deviation = np.sqrt(variance)
+        weight = alpha - (self.width / deviation)[:, None] * half  # d bound / d cross: (n, t)
+        pull = 2.0 * kernel.variance * slope * weight
+        gradient = (pull.sum(axis=1)[:, None] * x - pull @ gp.x) / scales
+        return cross @ alpha + self.width * deviation, gradient

@@ -1,0 +1,90 @@
+r"""TAF (Wistuba, Schilling and Schmidt-Thieme 2018): a transfer acquisition function.
+
+Notation
+
+=======================  =============================================  ======
+paper                    here                                           shape
+=======================  =============================================  ======
+``d(n, target)``         ``distances``, share of pairs ranked apart     (N,)
+``rho``                  ``settings.bandwidth``                         scalar
+``delta(d / rho)``       ``weights``, Epanechnikov's 3/4 (1 - u^2)      (N,)
+``EI(x)``                of the target's own model                      (n,)
+``I_n(x)``               improvement that agent n's model predicts      (n,)
+=======================  =============================================  ======
+
+    a(x) = (w EI(x) + sum_n w_n I_n(x)) / (w + sum_n w_n),   w = delta(0) = 3/4
+
+Two stages: a model of every agent, then weights by how alike the agents rank the points that the
+target has evaluated (TAF-R). ``I_n(x)`` is over the best that model n predicts among those
+points, so that the others only matter where they see something better than what was tried.
+
+Decisions: distance is the share of discordant pairs, in [0, 1]; the bandwidth of .5 gives no
+weight to agents that rank no better than chance. FTS speaks of the incumbent that TAF must be
+sent; the published method compares with its own predictions, and so do we.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from flwr_fbo.core.settings import above, setting
+from flwr_fbo.core.space import Array
+from flwr_fbo.methods.comparators.transfer import (
+    TransferAgent,
+    TransferSettings,
+    expected_improvement,
+)
+from flwr_fbo.models.gp import GaussianProcess
+
+#: delta(0), the weight of an agent that ranks as the target does; the target's own.
+OWN = 0.75
+
+
+@dataclass(frozen=True)
+class TAFSettings(TransferSettings):
+    """Who is alike."""
+
+    bandwidth: float = setting(
+        0.5, "share of discordant pairs from which an agent counts nothing (rho)", above(0)
+    )
+
+
+class TAFAgent(TransferAgent[TAFSettings]):
+    """The target's expected improvement, mixed with what the others' models predict."""
+
+    #: Of the others: (N,).
+    weights: Array
+    _reference: Array  # (N,), the best prediction among the target's points
+
+    def _prepare(self, model: GaussianProcess, rng: np.random.Generator) -> None:
+        predicted = self.surrogates.mean(model.x)  # (N, t)
+        self.weights = epanechnikov(discordance(predicted, model.y) / self.settings.bandwidth)
+        self._reference = predicted.max(axis=1) if len(predicted) else np.zeros(0)
+
+    def _value(self, model: GaussianProcess, x: Array) -> Array:
+        mean, variance = model.posterior(x)
+        own = expected_improvement(mean, variance, float(model.y.max()))
+        if not self.weights.any():
+            return own
+        gains = np.maximum(self.surrogates.mean(x) - self._reference[:, None], 0.0)  # (N, n)
+        return np.asarray((OWN * own + self.weights @ gains) / (OWN + self.weights.sum()))
+
+
+def epanechnikov(u: Array) -> Array:
+    """3/4 (1 - u^2) up to 1, then 0."""
+    return np.asarray(np.where(u <= 1.0, OWN * (1.0 - u * u), 0.0))
+
+
+def discordance(predicted: Array, y: Array) -> Array:
+    """The share of pairs of y (t,) that predictions (N, t) rank otherwise: (N,).
+
+    Half of the pairs where there are none to compare: nothing is known.
+    """
+    above = np.triu(np.ones((len(y), len(y)), dtype=bool), 1) & (y[:, None] != y[None, :])
+    if not above.any():
+        return np.full(len(predicted), 0.5)
+    first, second = np.nonzero(above)
+    wrong = (predicted[:, first] > predicted[:, second]) != (y[first] > y[second])
+    return np.asarray(wrong.mean(axis=1))

@@ -1,0 +1,168 @@
+r"""What DP-Fed-PNE's noise is, and what its releases reveal.
+
+Notation
+
+==================  ==================================================  ======
+paper               here                                                shape
+==================  ==================================================  ======
+``epsilon, delta``  ``settings.epsilon``, ``settings.delta``    scalar
+``sigma``           ``noise.sigma``; see :class:`MeanNoise`             scalar
+``t_{m,h,i}``       ``pulls``                                           (K,)
+==================  ==================================================  ======
+
+Rewards are in [0, 1]. An agent sends, for each node, the mean of ``t`` rewards with Gaussian
+noise. There is no trusted server: each agent adds its own, from the operating system's entropy.
+Two guarantees follow, for two neighbouring relations; both hold against the server and everyone
+else, whatever they know, and for the whole run, because each phase's noise is fresh and each
+evaluation enters one mean only.
+
+*One reward* (Definition 2). One evaluation's result is another. It moves one mean by at most
+``1 / t``, and no other release depends on it. A Gaussian of deviation ``s`` on that mean has
+``mu = 1 / (t s)``.
+
+*One user*. All results of one agent are others. Every mean moves by at most 1, so a release of
+``K`` means of deviations ``s_i`` has ``mu^2 = sum 1 / s_i^2``, and such squares add up over phases,
+chosen as they may be by what was released before (Dong, Roth and Su 2022).
+
+A Gaussian mechanism of parameter ``mu`` is (epsilon, delta)-private exactly when
+``delta >= Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)`` (Balle and Wang 2018).
+The paper's ``sigma^2 = 2 log(1.25/delta) / epsilon^2`` is proved for ``epsilon <= 1`` only; beyond
+that, and everywhere but in ``noise_on="reward"``, the exact condition is used.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from scipy import optimize, special
+
+from flwr_fbo.core.space import Array, Indices
+from flwr_fbo.methods.fed_pne.settings import FedPNESettings, MeanNoise
+from flwr_fbo.privacy.entropy import Entropy
+from flwr_fbo.privacy.mechanisms import Lattice
+from flwr_fbo.privacy.noise import GAUSSIAN, rounded
+
+
+@dataclass(frozen=True)
+class Guarantees:
+    """What releases reveal at most, for each of the two neighbouring relations."""
+
+    delta: float
+    one_reward_epsilon: float
+    one_user_epsilon: float
+
+    def to_dict(self) -> dict[str, dict[str, float]]:
+        """JSON-ready, each guarantee under its name."""
+        return {
+            "one reward": {"epsilon": self.one_reward_epsilon, "delta": self.delta},
+            "one user": {"epsilon": self.one_user_epsilon, "delta": self.delta},
+        }
+
+
+@lru_cache(maxsize=256)
+def gaussian_epsilon(mu: float, delta: float) -> float:
+    """The least epsilon of a Gaussian mechanism of sensitivity over deviation ``mu``."""
+    if mu == 0 or _gaussian_delta(0.0, mu) <= delta:
+        return 0.0
+    most = mu * (mu / 2 + math.sqrt(2 * math.log(1 / delta)))  # by the Gaussian tail bound
+    root = optimize.brentq(lambda e: _gaussian_delta(e, mu) - delta, 0.0, most, xtol=1e-12)
+    return float(root) * (1 + 1e-9)  # never below the solution
+
+
+@lru_cache(maxsize=256)
+def gaussian_sigma(epsilon: float, delta: float) -> float:
+    """The least deviation, at sensitivity 1, that is (epsilon, delta)-private."""
+
+    def excess(log_mu: float) -> float:
+        return _gaussian_delta(epsilon, math.exp(log_mu)) - delta
+
+    high = math.log(epsilon + 10.0)  # delta there is near 1 for any epsilon
+    root = optimize.brentq(excess, -60.0, high + 5.0, xtol=1e-12)
+    return math.exp(-float(root)) * (1 + 1e-9)
+
+
+def _gaussian_delta(epsilon: float, mu: float) -> float:
+    """Balle and Wang 2018, Theorem 8."""
+    first = special.ndtr(mu / 2 - epsilon / mu)
+    return float(first - math.exp(epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)))
+
+
+@lru_cache(maxsize=64)
+def mean_noise(settings: FedPNESettings) -> MeanNoise:
+    """The noise that keeps the settings' promise; none where they make no promise."""
+    epsilon, delta = settings.epsilon, settings.delta
+    if epsilon is None:
+        return MeanNoise()
+    if settings.protects == "user":
+        # `releases` means, each of sensitivity 1, are one release of sensitivity sqrt(releases)
+        return MeanNoise(math.sqrt(settings.most_means) * gaussian_sigma(epsilon, delta), power=0)
+    if settings.noise_on == "reward":
+        if epsilon <= 1:  # Theorem D.1
+            return MeanNoise(math.sqrt(2 * math.log(1.25 / delta)) / epsilon, power=1)
+        return MeanNoise(gaussian_sigma(epsilon, delta), power=1)
+    return MeanNoise(gaussian_sigma(epsilon, delta), power=2)
+
+
+@dataclass(frozen=True)
+class PrivacyLimits:
+    """An agent's own limits on what it reveals, at its own delta, whatever the server asks."""
+
+    one_reward: float = math.inf
+    one_user: float = math.inf
+    delta: float = 1e-5
+
+    def __post_init__(self) -> None:
+        for name in ("one_reward", "one_user"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"`{name}` must be > 0, but got {getattr(self, name)!r}")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"`delta` must be in (0, 1), but got {self.delta!r}")
+
+    def exceeded(self, settings: FedPNESettings, pulls: Indices) -> bool:
+        """Whether means of so many rewards each would break a limit; without noise, any would."""
+        spent = guarantees(settings, pulls, self.delta)
+        if spent is None:
+            return math.isfinite(min(self.one_reward, self.one_user))
+        return spent.one_reward_epsilon > self.one_reward or spent.one_user_epsilon > self.one_user
+
+
+def guarantees(
+    settings: FedPNESettings, pulls: Indices, delta: float | None = None
+) -> Guarantees | None:
+    """What means of so many rewards each, all of one agent, reveal; None without noise."""
+    if not settings.private:
+        return None
+    delta = settings.delta if delta is None else delta
+    if not len(pulls):
+        return Guarantees(delta, 0.0, 0.0)
+    deviation = np.sqrt(mean_noise(settings).variance(pulls))  # (K,)
+    reward, user = float((1 / (pulls * deviation)).max()), math.sqrt((1 / deviation**2).sum())
+    return Guarantees(delta, gaussian_epsilon(reward, delta), gaussian_epsilon(user, delta))
+
+
+def private_means(noise: MeanNoise, rewards: Array, pulls: Indices, entropy: Entropy) -> Array:
+    """Algorithm 3, lines 8 and 9: means of the nodes' rewards in [0, 1], with noise: (K,).
+
+    Rewards are put on a lattice (rounded down, by less than 2^-28 of the noise) that depends on
+    the noise alone, and summed as integers, so the sum of a node moves by at most one reward's
+    worth, exactly; the noise is an exact rounding of a Gaussian to that lattice.
+    """
+    if rewards.size and not (rewards.min() >= 0 and rewards.max() <= 1):
+        raise ValueError("rewards must be in [0, 1] before noise is added, but are not")
+    node = np.repeat(np.arange(len(pulls)), pulls)
+    means = np.zeros(len(pulls))
+    for t in np.unique(pulls):  # one or two values: pulls differ only in a cut phase
+        rows = np.flatnonzero(pulls == t)
+        draws = int(t) if noise.power == 1 else 1  # noise on each reward, or on their sum
+        deviation = noise.sigma if noise.power == 1 else math.sqrt(noise.variance(t)) * int(t)
+        lattice = Lattice(deviation)
+        if lattice.step > 1:
+            raise ValueError(f"noise of deviation {deviation:g} leaves nothing of the rewards")
+        units = lattice.quantise(rewards[np.isin(node, rows)]).reshape(len(rows), int(t))
+        added = rounded(GAUSSIAN, lattice.units, len(rows) * draws, entropy)
+        total = units.sum(axis=1) + added.reshape(len(rows), draws).sum(axis=1)  # (rows,)
+        means[rows] = lattice.values(total) / t
+    return means

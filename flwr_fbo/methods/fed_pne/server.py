@@ -1,0 +1,200 @@
+r"""The server of Fed-PNE and DP-Fed-PNE: Algorithms 2 and 4 over agents that come and go.
+
+Notation
+
+==================  ====================================================  ==========
+paper               here                                                  shape
+==================  ====================================================  ==========
+``M``               ``server.agents``                                     int
+``mu_{m,h,i}``      ``reply.arrays["means"]``, what an agent sends        (K,)
+``mu_{h,i}``        their mean over the agents that answered              (K,)
+``T_{h,i}``         replies times pulls: those that really happened
+==================  ====================================================  ==========
+
+A phase is one round: all its nodes go out together, and one mean a node comes back. An agent
+that is away misses the phase and nothing else. A phase with fewer answers than the quorum is
+asked again, of those who have not answered it; so is one that an agent reports to be still at
+work on (``pulls_per_message``). No agent pays for a phase twice.
+
+With ``searches`` above 1, several searches with different decays run side by side, each with its
+share of the budget, and their phases share the rounds. That is the remedy where ``nu_1`` and
+``rho`` are unknown; the result is the best of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
+from flwr_fbo.core.space import Array, Space
+from flwr_fbo.methods.fed_pne.privacy import Guarantees, guarantees, mean_noise
+from flwr_fbo.methods.fed_pne.search import NodeElimination, Outcome, Phase
+from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise
+from flwr_fbo.search.partition import Partition
+
+KIND = "fed-pne"
+#: Words with which an agent declines that mean more than "not this time".
+UNFINISHED, BUDGET = "unfinished", "budget"
+#: Why a run may end early, besides too many agents without budget: nobody answers any more.
+STALLED = "stalled"
+
+
+class FedPNEServer:
+    """A :class:`~flwr_fbo.core.protocol.Server`; ``seed`` chooses the partition only."""
+
+    rounds: int | None = None  # as many as the elimination takes
+
+    def __init__(self, space: Space, agents: int, settings: FedPNESettings, seed: int) -> None:
+        if agents < 1:
+            raise ValueError(f"`agents` must be >= 1, but got {agents}")
+        self.space, self.agents, self.settings = space, agents, settings
+        self.noise: MeanNoise = mean_noise(settings)
+        number = int(np.random.default_rng(seed).integers(2**63))
+        partition = Partition(space, settings.arity, settings.dimension_order, number)
+        self.searches = [
+            NodeElimination(
+                partition,
+                Confidence.of(settings, agents, decay, self.noise),
+                share,
+                last_phase=settings.last_phase,
+                releases=releases,
+            )
+            for decay, share, releases in zip(
+                settings.decays, self._shares(settings.budget), self._releases(), strict=True
+            )
+        ]
+        self.quorum = max(1, math.ceil(settings.phase_quorum * agents))
+        self.round = self.phase = 0
+        self.sent = np.zeros(agents, dtype=np.int64)  # numbers sent by each agent
+        self.stopped = ""
+        self._answered: dict[int, Array] = {}
+        self._retired: set[int] = set()
+        self._idle = 0  # rounds in a row without a new answer
+        self._opened = 0  # the round in which the open phase was first asked
+
+    @property
+    def finished(self) -> bool:
+        """Whether every search has spent its budget, or too few agents will answer."""
+        return bool(self.stopped) or all(search.finished for search in self.searches)
+
+    def setup(self) -> Setup:
+        """The public settings, and the space."""
+        return Setup(KIND, self.space, self.settings.to_mapping())
+
+    def requests(self, present: Sequence[int]) -> dict[int, Request]:
+        """The open phase, for those present who have not answered it and still will."""
+        if self.finished:
+            return {}
+        request = self._request()
+        asked = set(present) - set(self._answered) - self._retired
+        return {agent: request for agent in sorted(asked) if 0 <= agent < self.agents}
+
+    def close(self, replies: Mapping[int, Reply]) -> None:
+        """Take in one round; the phase ends when it has its quorum and nobody is at work."""
+        request = self._request() if replies and not self.finished else None
+        for agent, reply in replies.items():  # all are checked before any is taken in
+            if request is None or not 0 <= agent < self.agents or agent in self._answered:
+                raise ReplyError(f"agent {agent} answers phase {self.phase} without being asked")
+            checked(request, reply)
+        at_work, known = False, len(self._answered)
+        for agent, reply in replies.items():
+            if not reply.declined:
+                self._answered[agent] = reply.arrays["means"]
+                self.sent[agent] += len(reply.arrays["means"])
+            elif reply.declined == BUDGET:
+                self._retired.add(agent)
+            at_work |= reply.declined == UNFINISHED
+        self.round += 1
+        self._idle = 0 if at_work or len(self._answered) > known else self._idle + 1
+        if at_work or self.finished:
+            return
+        if len(self._answered) >= self.quorum:
+            self._end_phase()
+        elif len(self._retired - set(self._answered)) > self.agents - self.quorum:
+            self.stopped = BUDGET
+        elif self._idle >= self.settings.idle_rounds:
+            self.stopped = STALLED
+
+    def outcomes(self) -> list[tuple[int, Outcome]]:
+        """All closed phases of all searches, each with the number of its search."""
+        return [(n, outcome) for n, s in enumerate(self.searches) for outcome in s.outcomes]
+
+    def guarantees(self) -> Guarantees | None:
+        """What any agent has released so far reveals at most this; None without noise.
+
+        A phase counts as released as soon as it was asked: an answer may be lost on its way.
+        """
+        pulls = [outcome.pulls for _, outcome in self.outcomes()]
+        if self.round > self._opened:
+            pulls += [phase.pulls for _, phase in self._phases()]
+        return guarantees(self.settings, np.concatenate([np.zeros(0, dtype=np.int64), *pulls]))
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that changes; the partition follows from the arguments."""
+        return {
+            "round": self.round,
+            "phase": self.phase,
+            "sent": self.sent.copy(),
+            "stopped": self.stopped,
+            "idle": self._idle,
+            "opened": self._opened,
+            "retired": sorted(self._retired),
+            "answered": {str(agent): means for agent, means in self._answered.items()},
+            "searches": [search.state_dict() for search in self.searches],
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from a stored state."""
+        self.round, self.phase = state["round"], state["phase"]
+        self.sent = np.array(state["sent"], dtype=np.int64)
+        self.stopped, self._idle, self._opened = state["stopped"], state["idle"], state["opened"]
+        self._retired = set(state["retired"])
+        self._answered = {int(a): np.asarray(means) for a, means in state["answered"].items()}
+        for search, stored in zip(self.searches, state["searches"], strict=True):
+            search.load_state_dict(stored)
+
+    def _shares(self, total: int) -> list[int]:
+        n = self.settings.searches
+        return [total // n + (i < total % n) for i in range(n)]
+
+    def _releases(self) -> list[int] | list[None]:
+        """How many means each search may have sent, where a user's privacy limits them."""
+        if self.settings.private and self.settings.protects == "user":
+            return self._shares(self.settings.most_means)
+        return [None] * self.settings.searches
+
+    def _phases(self) -> list[tuple[NodeElimination, Phase]]:
+        return [(search, search.next()) for search in self.searches if not search.finished]
+
+    def _request(self) -> Request:
+        phases = [phase for _, phase in self._phases()]
+        arrays = {"pulls": np.concatenate([p.pulls for p in phases]).astype(np.float64)}
+        if self.settings.pull == "uniform":
+            arrays["low"] = np.concatenate([p.nodes.low for p in phases])
+            arrays["high"] = np.concatenate([p.nodes.high for p in phases])
+        else:
+            partition = self.searches[0].partition
+            arrays["points"] = np.concatenate([partition.centres(p.nodes) for p in phases])
+        return Request(
+            kind="pull",
+            round=self.round,
+            values={"phase": self.phase},
+            arrays=arrays,
+            expects={"means": (len(arrays["pulls"]),)},
+        )
+
+    def _end_phase(self) -> None:
+        """Algorithm 2, lines 11 to 16, with the mean over those who answered."""
+        replies = np.stack([self._answered[agent] for agent in sorted(self._answered)])  # (m, K)
+        means, start = replies.mean(axis=0), 0
+        for search, phase in self._phases():
+            stop = start + len(phase.nodes)
+            search.update(means[start:stop], len(replies))
+            start = stop
+        self._answered = {}
+        self._opened = self.round
+        self.phase += 1

@@ -1,0 +1,1 @@
+"""FTS: agents follow one another's sampled functions."""

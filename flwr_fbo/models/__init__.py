@@ -1,0 +1,1 @@
+"""Models of an objective: kernels, Gaussian processes, random features, prior mean."""

@@ -1,0 +1,243 @@
+r"""Exact Gaussian process regression: posterior, and functions drawn from it.
+
+Notation
+
+==========================  ==============================  ==========
+paper                       here                            shape
+==========================  ==============================  ==========
+``D_t``                     ``gp.x``, ``gp.y``              (t, E), (t,)
+``k``                       ``gp.kernel``
+``sigma^2`` or ``lambda``   ``gp.noise``                    scalar
+``K_t + sigma^2 I``         ``gp.covariance``               (t, t)
+``mu_t(x)``                 ``gp.posterior(x)[0]``          (n,)
+``sigma_t^2(x)``            ``gp.posterior(x)[1]``          (n,)
+``f_t``                     ``gp.sample_path(rng, beta)``   a :class:`Path`
+==========================  ==============================  ==========
+
+Inputs are embedded coordinates (:meth:`flwr_fbo.core.space.Space.embed`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from scipy.linalg import solve_triangular
+
+from flwr_fbo.core.space import Array
+from flwr_fbo.models.features import RandomFeatures, WeightPosterior
+from flwr_fbo.models.kernels import Kernel, blocks, plain_distance, rough_distance
+from flwr_fbo.models.linalg import extend, factorise, lift, solve
+
+#: Features that carry the prior part of a path. The data part is exact, so that this bounds
+#: only how well the prior's shape is met far from the data.
+PATH_FEATURES = 256
+#: The factor is made anew at multiples of so many observations and extended in between.
+BLOCK = 8
+#: A scan may be off by so much because of single precision.
+SCAN_ROUNDING = 1e-3
+#: From so many observations on, paths are drawn in weight space: no cubic cost in t.
+WEIGHT_SPACE_FROM = 1000
+
+
+@dataclass(frozen=True, eq=False)
+class Path:
+    """A function drawn once and then evaluated anywhere: phi(x)'w + k(x, centres) c.
+
+    ``weights`` (M,) is one function; (P, M) is one a sub-region, and then :meth:`value` takes
+    the number of each row's sub-region.
+    """
+
+    features: RandomFeatures
+    weights: Array
+    kernel: Kernel | None = None
+    centres: Array | None = None
+    coefficients: Array | None = None
+
+    def functions(self, regions: np.ndarray | None, kind: type = np.float64) -> Array:
+        """The weights of all rows (M,), or of each by its sub-region (n, M)."""
+        weights: Array = self.weights.astype(kind, copy=False)
+        if weights.ndim == 1:
+            return weights
+        if len(weights) == 1:
+            return np.asarray(weights[0])
+        if regions is None:
+            raise ValueError("a path with one function a sub-region needs each row's sub-region")
+        return np.asarray(weights[regions])
+
+    @cached_property
+    def _scaled(self) -> tuple[Array, Array]:
+        """The centres in length scales (t, E), and their squared lengths (t,)."""
+        assert self.kernel is not None
+        assert self.centres is not None
+        scaled = self.centres / self.kernel.lengthscales
+        return scaled, np.einsum("te,te->t", scaled, scaled)
+
+    def scan(self, x: Array, regions: np.ndarray | None = None) -> Array:
+        """The function at the rows of x (n, E), good to about 1e-3: (n,)."""
+        value = self.features.scan(x, self.functions(regions, np.float32))
+        if self.kernel is None or self.centres is None or self.coefficients is None:
+            return value
+        # In single precision, unless coefficients of both signs are so large, or length scales so
+        # short, that it would tell.
+        scaled, (centres, lengths) = x / self.kernel.lengthscales, self._scaled
+        coefficients, variance = self.coefficients, self.kernel.variance
+        size = variance * float(np.sqrt(coefficients @ coefficients))
+        if size * (1.0 + float(lengths.max())) * 2.0**-22 < SCAN_ROUNDING:
+            correlation = self.kernel.correlation(rough_distance(scaled, centres, lengths))
+            return np.asarray(value + variance * (correlation @ coefficients.astype(np.float32)))
+        for rows in blocks(len(x), len(centres)):
+            squared = plain_distance(scaled[rows], centres, lengths)
+            value[rows] += variance * (self.kernel.correlation(squared) @ coefficients)
+        return value
+
+    def value(self, x: Array, regions: np.ndarray | None = None) -> Array:
+        """The function at the rows of x (n, E): (n,)."""
+        value = self.features.value(x, self.functions(regions))
+        if self.kernel is None or self.centres is None or self.coefficients is None:
+            return value
+        squared = plain_distance(x / self.kernel.lengthscales, *self._scaled)
+        weights = self.kernel.variance * self.coefficients
+        return np.asarray(value + self.kernel.correlation(squared) @ weights)
+
+    def value_and_gradient(
+        self, x: Array, regions: np.ndarray | None = None, roughly: bool = False
+    ) -> tuple[Array, Array]:
+        """The function (n,) and its gradient (n, E) at the rows of x (n, E).
+
+        Roughly is with the features' part in single precision, to about 1e-6: to climb by.
+        """
+        value, gradient = self.features.value_and_gradient(x, self.functions(regions), roughly)
+        if self.kernel is None or self.centres is None or self.coefficients is None:
+            return value, gradient
+        scaled, scales = x / self.kernel.lengthscales, self.kernel.lengthscales
+        correlation, slope = self.kernel.profile(plain_distance(scaled, *self._scaled))
+        weights = self.kernel.variance * self.coefficients
+        slope *= 2.0 * weights  # d/d r^2, times 2: (n, t)
+        pull = slope.sum(axis=1)[:, None] * scaled - slope @ self._scaled[0]
+        return value + correlation @ weights, gradient + pull / scales
+
+    def to_climb(self, x: Array, regions: np.ndarray | None = None) -> tuple[Array, Array]:
+        """:meth:`value_and_gradient`, roughly."""
+        return self.value_and_gradient(x, regions, roughly=True)
+
+
+class GaussianProcess:
+    """The posterior of equation (1), extended one observation at a time."""
+
+    def __init__(self, kernel: Kernel, noise: float, x: Array, y: Array) -> None:
+        if not noise > 0:
+            raise ValueError(f"`noise` must be > 0, but got {noise!r}")
+        if x.ndim != 2 or y.shape != x.shape[:1]:
+            raise ValueError(f"`x` must be (t, E) and `y` (t,), but got {x.shape} and {y.shape}")
+        self.kernel, self.noise = kernel, noise
+        self.x, self.y = x, y
+
+    @cached_property
+    def covariance(self) -> Array:
+        """K + noise I: (t, t)."""
+        return self._with_rows(np.zeros((0, 0)))
+
+    def _with_rows(self, known: Array) -> Array:
+        """The covariances, from those of the first rows, which end in the same block, or of none.
+
+        They are a function of the rows alone, to the last bit: those of whole blocks are computed
+        at once, and those of a block that has begun row by row.
+        """
+        count = len(self.x)
+        square = np.zeros((count, count))
+        start = count // BLOCK * BLOCK
+        if not len(known):
+            known = lift(self.kernel(self.x[:start], self.x[:start]), self.noise)
+        square[: len(known), : len(known)] = known
+        for row in range(len(known), count):
+            cross = self.kernel(self.x[row : row + 1], self.x[:row])[0]  # (row,)
+            square[row, :row] = square[:row, row] = cross
+            square[row, row] = self.kernel.variance + self.noise
+        return square
+
+    @cached_property
+    def _factor(self) -> Array:
+        start = len(self.x) // BLOCK * BLOCK
+        return self._extended(factorise(self.covariance[:start, :start]), start)
+
+    def _extended(self, factor: Array, known: int) -> Array:
+        """The factor of all rows from that of the first ``known``, one row at a time."""
+        square = self.covariance
+        for row in range(known, len(self.x)):
+            larger = extend(factor, square[row, :row], square[row, row])
+            factor = factorise(square[: row + 1, : row + 1]) if larger is None else larger
+        return factor
+
+    def _solve(self, right: Array) -> Array:
+        return solve(self._factor, right)
+
+    def solve(self, right: Array) -> Array:
+        """(K + noise I)^-1 right, for right (t,) or (t, n)."""
+        return self._solve(right)
+
+    def with_data(self, x: Array, y: Array) -> GaussianProcess:
+        """The same process given more rows of x, each added in O(t^2); all of y may be new.
+
+        The factor is a function of the rows alone, to the last bit: a process built at once (by
+        an agent that was restored) and one that grew give identical samples.
+        """
+        larger = GaussianProcess(self.kernel, self.noise, x, y)
+        known = len(self.y)
+        if known // BLOCK == len(y) // BLOCK and np.array_equal(x[:known], self.x):
+            if "covariance" in self.__dict__:
+                larger.__dict__["covariance"] = larger._with_rows(self.covariance)
+            if "_factor" in self.__dict__:
+                larger.__dict__["_factor"] = larger._extended(self._factor, known)
+        return larger
+
+    def with_scores(self, y: Array) -> GaussianProcess:
+        """The same process with other scores at the same rows, whose factor they share."""
+        other = GaussianProcess(self.kernel, self.noise, self.x, y)
+        other.__dict__["covariance"], other.__dict__["_factor"] = self.covariance, self._factor
+        return other
+
+    def posterior(self, x: Array) -> tuple[Array, Array]:
+        """Mean and variance of the function at the rows of x: (n,) and (n,)."""
+        if not len(self.y):
+            return np.zeros(len(x)), np.full(len(x), self.kernel.variance)
+        cross = self.kernel(x, self.x)  # (n, t)
+        mean = cross @ self._solve(self.y)
+        half = solve_triangular(self._factor, cross.T, lower=True)  # (t, n)
+        variance = self.kernel.variance - (half * half).sum(axis=0)
+        return mean, np.maximum(variance, 0.0)
+
+    def information_gain(self) -> float:
+        """Half the log determinant of I + K / noise: what the data have told so far."""
+        if not len(self.y):
+            return 0.0
+        return float(np.log(np.diag(self._factor)).sum() - 0.5 * len(self.y) * np.log(self.noise))
+
+    def sample_path(
+        self, rng: np.random.Generator, beta: float = 1.0, features: int = PATH_FEATURES
+    ) -> Path:
+        """A function from GP(mu_t, beta^2 sigma_t^2), drawn by pathwise conditioning.
+
+        A prior draw phi'w is corrected at the data: mu_t + beta (phi'w - k (K + noise I)^-1
+        (Phi w + e)) has exactly the posterior's mean and, for an exact prior draw, covariance.
+        """
+        basis = RandomFeatures.draw(self.kernel, features, self.x.shape[1], rng)
+        spread = np.sqrt(self.kernel.variance)
+        if len(self.y) >= WEIGHT_SPACE_FROM:
+            return self._weight_space_path(basis, rng, beta)
+        weights = rng.standard_normal(features) * spread
+        if not len(self.y):
+            return Path(basis, beta * weights)
+        noise = np.sqrt(self.noise) * rng.standard_normal(len(self.y))
+        prior = basis(self.x) @ weights + noise
+        coefficients = self._solve(self.y - beta * prior)
+        return Path(basis, beta * weights, self.kernel, self.x, coefficients)
+
+    def _weight_space_path(
+        self, basis: RandomFeatures, rng: np.random.Generator, beta: float
+    ) -> Path:
+        scale = np.sqrt(self.kernel.variance)
+        posterior = WeightPosterior(scale * basis(self.x), self.y, self.noise)
+        mean = posterior.mean()
+        return Path(basis, scale * (mean + beta * (posterior.sample(rng) - mean)))

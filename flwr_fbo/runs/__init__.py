@@ -1,0 +1,1 @@
+"""A run and its files: settings, journals, checkpoints, history, result. No Flower."""

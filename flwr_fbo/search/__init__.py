@@ -1,0 +1,1 @@
+"""Maximise a function over a search space: candidates, climbs, sub-regions and partitions."""

@@ -1,0 +1,1 @@
+"""Run a whole federation on one machine."""

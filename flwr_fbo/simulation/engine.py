@@ -1,0 +1,116 @@
+"""Running a whole federation on one machine: through Flower's simulation engine, or in process.
+
+``ray`` is Flower's simulation engine: every agent's message is computed by one of a pool of
+worker processes. ``inline`` calls the same ServerApp and ClientApp in this process, without
+Ray: for small tasks, tests and benchmarks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Literal, TypeAlias
+
+from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.runs.stopping import Stopper
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
+from flwr_fbo.strategies.base import Callback
+from flwr_fbo.strategies.server_app import serve, server_app_of
+
+Engine: TypeAlias = Literal["ray", "inline"]
+
+BackendInit: TypeAlias = dict[str, int | float | str | bool]
+
+#: Seconds after which a thread of a simulation's process lets the others go on, at most.
+SWITCH_INTERVAL = 0.0005
+
+#: Settings of Flower's simulation that make its workers quiet and single-threaded.
+_QUIET: BackendInit = {"log_to_driver": False, "logging_level": "error", "include_dashboard": False}
+
+
+def run(
+    spec: RunSpec,
+    directory: RunDirectory,
+    engine: Engine,
+    callbacks: Sequence[Callback] = (),
+    stop: Stopper | None = None,
+) -> None:
+    """Run a federation to its end; whatever goes wrong on the server's side is raised."""
+    _quieten()
+    agents = number_of_agents(spec)
+    spec.task.fetch()  # once, before workers would race for the same files
+    clients = client_app_of(
+        spec.task, directory.agents, spec.run.strategy, spec.run.seed, spec.run.answer_within
+    )
+    if engine == "inline":
+        serve(spec, InProcessGrid(clients, agents), directory, callbacks, stop)
+        return
+    if find_spec("ray") is None:
+        raise SettingsError(
+            "the ray engine needs Ray; install flwr-fbo[simulation], or use --engine inline"
+        )
+    _share_import_path()
+    from flwr.simulation import run_simulation
+
+    with _prompt_threads():
+        run_simulation(
+            server_app_of(spec, directory, callbacks, stop),
+            clients,
+            num_supernodes=agents,
+            backend_config={
+                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                "init_args": {**_QUIET},
+            },
+        )
+
+
+@contextlib.contextmanager
+def _prompt_threads() -> Iterator[None]:
+    """Let threads wait less long for the interpreter.
+
+    One of the simulation's threads looks through all messages without end; those that hand
+    work to Ray's workers would wait for it five milliseconds each time, as long as a message takes.
+    """
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, SWITCH_INTERVAL))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
+
+def _quieten() -> None:
+    """Let Flower's and Ray's warnings through, but not their news."""
+    logger = logging.getLogger("flwr")
+    logger.setLevel(logging.WARNING)
+    # run_simulation is the one way to start a simulation from Python, deprecated or not.
+    logger.addFilter(lambda record: "`run_simulation` function is deprecated" not in record.msg)
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+def number_of_agents(spec: RunSpec) -> int:
+    """How many agents a simulation has: what was asked for, or as many as the data hold."""
+    agents = spec.run.agents or spec.task.default_agents or spec.task.parties or 0
+    if agents < 1:
+        raise SettingsError(
+            f"`agents` must be given for the task {spec.task.name!r}, which any number can share"
+        )
+    return agents
+
+
+def _share_import_path() -> None:
+    # Workers must find a task that lives beside the user's shell, as this process does.
+    here = str(Path.cwd())
+    parts = [here, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in parts if p))
+    if here not in sys.path:
+        sys.path.insert(0, here)

@@ -1,0 +1,548 @@
+"""The server of DP-FTS-DE: what it releases, what that costs, and when it stops."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from flwr_fbo.core.protocol import Reply
+from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.core.space import Float, Space
+from flwr_fbo.methods.dp_fts_de.server import EARLY_RELEASES, DPFTSDEServer, DPFTSDESettings
+from flwr_fbo.methods.thompson.schedules import WeightSchedule
+from flwr_fbo.privacy.budget import PrivacyBudget
+from flwr_fbo.privacy.calibration import epsilon_of
+from flwr_fbo.privacy.checks import PrivacyError
+from flwr_fbo.privacy.entropy import seeded_entropy
+from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
+from flwr_fbo.privacy.ledger import MemoryLedger
+from flwr_fbo.privacy.releases import Released
+from flwr_fbo.privacy.sensitivity import joint_sensitivity
+
+from .thompson_harness import SQUARE, Party, restored, run
+
+LINE = Space({"x": Float(0, 1)})
+
+
+#: The papers' agent, which the defaults are not.
+PAPER = {
+    "acquisition": "thompson", "advice_use": "query", "message": "sample", "vector_bound": None,
+    "first_point": "random", "advice": "last",
+}  # fmt: skip
+
+
+def make(agents=12, rounds=5, space=LINE, entropy=11, budget=None, seed=0, **given):
+    given = {"features": 5, "regions": 2, "accountant": "rdp", **given}
+    entropy = None if entropy is None else seeded_entropy(entropy)
+    return DPFTSDEServer(space, agents, DPFTSDESettings(**given), rounds, seed, budget, entropy)
+
+
+def vectors_of(agents, features, seed=1, scale=1.0):
+    return scale * np.random.default_rng(seed).standard_normal((agents, features))
+
+
+def replies(vectors, present=None):
+    present = range(len(vectors)) if present is None else present
+    return {n: Reply({"omega": vectors[n]}) for n in present}
+
+
+def releases_of(server, answers, count, round=0):
+    """The same round's release, many times over."""
+    found = []
+    for _ in range(count):
+        empty = {"round": round, "released": Released().to_dict(), "exhausted": False}
+        server.load_state_dict(empty)
+        server.close(answers)
+        found.append(server.released.latest)
+    return np.array(found)
+
+
+def clipped(vectors, bound):
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return vectors / np.maximum(1.0, norms / bound)
+
+
+# ------------------------------------------------------------------ a release
+
+
+@pytest.mark.parametrize("sensitivity", ["exact", "paper"])
+@pytest.mark.parametrize(("q", "t"), [(1.0, 0), (0.4, 0), (0.4, 12)])
+def test_releases_have_the_mean_and_variance_of_algorithm_1(sensitivity, q, t):
+    agents, z, clip = 12, 0.8, 4.0
+    server = make(
+        agents, 20, sampling_rate=q, noise_multiplier=z, clip=clip, sensitivity=sensitivity,
+        releases="all",
+    )  # fmt: skip
+    vectors = vectors_of(agents, 5, scale=2.0)  # many are longer than S / sqrt(P) = 2.83
+    count = 2500
+    found = releases_of(server, replies(vectors), count, round=t)
+    assert found.shape == (count, 2, 5)
+
+    weights = WeightSchedule("softmax-15", 10, 30).at(t, agents, 2)
+    terms = weights[:, :, None] * clipped(vectors, clip / math.sqrt(2))[None]  # (P, N, M)
+    mean = terms.sum(axis=1)
+    # line 11 divides by q; what noise there is before that depends on the sensitivity
+    bound = weights.max() * clip  # "paper": phi_max S
+    if sensitivity == "exact":
+        bound = np.linalg.norm(weights, axis=0).max() * clip / math.sqrt(2)
+    assert bound == pytest.approx(joint_sensitivity(weights, clip, sensitivity))
+    noise = (z * bound / q) ** 2
+    variance = noise + (1 - q) / q * (terms**2).sum(axis=1)
+    # 10 means: 4 standard errors. 10 variances: 5 standard errors of a variance, sqrt(2 / n)
+    # relative for Gaussians, and sums of Bernoulli terms are less peaked.
+    deviation = np.sqrt(variance)
+    assert np.all(np.abs(found.mean(axis=0) - mean) < 4 * deviation / math.sqrt(count))
+    np.testing.assert_allclose(found.var(axis=0), variance, rtol=5 * math.sqrt(2 / count))
+    if q == 1.0:  # then all is noise: independent in all P M coordinates
+        flat = (found - mean).reshape(count, -1) / math.sqrt(noise)
+        np.testing.assert_allclose(np.cov(flat.T), np.eye(10), atol=5 * math.sqrt(2 / count))
+
+
+def test_the_sample_is_poisson_with_rate_q():
+    # Agent n sends the unit vector e_n, so a release with hardly any noise shows who was in it.
+    agents, q, count = 10, 0.35, 1500
+    server = make(
+        agents, sampling_rate=q, noise_multiplier=0.01, clip=1.0, regions=1, features=agents
+    )
+    found = releases_of(server, replies(np.eye(agents)), count)[:, 0]  # (count, N)
+    scaled = found * q * agents  # 1 or 0, and noise of deviation 0.01
+    members = scaled > 0.5
+    assert np.all(np.abs(scaled - members) < 0.07)
+    sd = math.sqrt(q * (1 - q) / count)
+    np.testing.assert_allclose(members.mean(axis=0), q, atol=4 * sd)
+    # independently: the number taking part is binomial, not fixed, and pairs are uncorrelated
+    sizes = members.sum(axis=1)
+    assert sizes.var() == pytest.approx(agents * q * (1 - q), rel=5 * math.sqrt(2 / count))
+    correlation = np.corrcoef(members.T) - np.eye(agents)
+    assert np.abs(correlation).max() < 4.5 / math.sqrt(count)
+    serial = np.corrcoef(members[:-1, 0], members[1:, 0])[0, 1]
+    assert abs(serial) < 4 / math.sqrt(count)
+
+
+@pytest.mark.parametrize("nobody", ["answered", "was selected"])
+def test_an_empty_sample_releases_noise_and_nothing_else(nobody):
+    if nobody == "answered":
+        server, answers, q = make(noise_multiplier=1.0, clip=3.0), {}, 1.0
+    else:
+        q = 1e-6
+        server = make(noise_multiplier=1.0, clip=3.0, sampling_rate=q)
+        answers = replies(vectors_of(12, 5))
+    found = releases_of(server, answers, 400).reshape(-1)
+    bound = joint_sensitivity(WeightSchedule().at(0, 12, 2), 3.0)
+    assert abs(found.mean()) < 4 * bound / q / math.sqrt(found.size)
+    assert found.std() == pytest.approx(bound / q, rel=5 / math.sqrt(2 * found.size))
+
+
+def test_denominators_stay_whatever_arrives():
+    # a missing agent counts as zero: the others' weights do not grow, nor does q follow
+    agents, vectors = 6, vectors_of(6, 5)
+    server = make(agents, regions=1, weights="uniform")
+    server.close(replies(vectors, [0, 3]))
+    np.testing.assert_allclose(server.released.latest[0], (vectors[0] + vectors[3]) / 6, rtol=1e-12)
+    server.close({n: Reply(declined="ValueError") for n in range(6)})
+    assert np.array_equal(server.released.latest, np.zeros((1, 5)))
+
+
+def test_without_noise_one_region_is_the_plain_mean():
+    vectors = vectors_of(12, 5)
+    server = make(regions=1)
+    server.close(replies(vectors))
+    assert server.private is False
+    assert server.budget is None
+    np.testing.assert_allclose(server.released.latest[0], vectors.mean(axis=0), rtol=1e-12)
+
+
+def test_without_noise_it_is_fts_de_and_clips_only_when_told():
+    vectors = vectors_of(12, 5, scale=5.0)
+    server, bounded = make(weights_hold=0, weights_decay=3), make(clip=2.0)
+    schedule = WeightSchedule("softmax-15", 0, 3)
+    for t in range(5):
+        server.close(replies(vectors))
+        np.testing.assert_allclose(
+            server.released.latest, schedule.at(t, 12, 2) @ vectors, rtol=1e-12
+        )
+    bounded.close(replies(vectors))
+    expected = WeightSchedule().at(0, 12, 2) @ clipped(vectors, 2.0 / math.sqrt(2))
+    np.testing.assert_allclose(bounded.released.latest, expected, rtol=1e-12)
+
+
+def test_sampling_without_noise_is_unbiased_and_follows_the_seed():
+    vectors = vectors_of(12, 5)
+    first, second, other = (make(sampling_rate=0.5, regions=1, seed=s) for s in (3, 3, 4))
+    for server in (first, second, other):
+        server.close(replies(vectors))
+    assert np.array_equal(first.released.latest, second.released.latest)
+    assert not np.array_equal(first.released.latest, other.released.latest)
+    found = []
+    for seed in range(600):
+        server = make(sampling_rate=0.5, regions=1, seed=seed)
+        server.close(replies(vectors))
+        found.append(server.released.latest[0])
+    sd = np.sqrt((vectors**2).sum(axis=0)) / 12  # (1 - q) / q = 1
+    assert np.all(np.abs(np.mean(found, axis=0) - vectors.mean(axis=0)) < 4 * sd / math.sqrt(600))
+
+
+def test_a_sample_of_fixed_size_has_that_size_and_an_unbiased_mean():
+    # N q = 3.5 rounds to 4: the division must be by 4 / 10 then, not by 0.35
+    agents, count = 10, 1500
+    server = make(
+        agents, sampling="fixed-size", sampling_rate=0.35, noise_multiplier=0.01, clip=1.0,
+        regions=1, features=agents,
+    )  # fmt: skip
+    found = releases_of(server, replies(np.eye(agents)), count)[:, 0]
+    members = found * agents * 0.4 > 0.5
+    assert set(members.sum(axis=1)) == {4}
+    sd = math.sqrt(0.4 * 0.6 / count)
+    np.testing.assert_allclose(members.mean(axis=0), 0.4, atol=4 * sd)
+    np.testing.assert_allclose(found.mean(axis=0) * agents, 1.0, atol=4 * sd / 0.4)
+    assert {type(e) for e in server.budget.ledger.events} == {FixedSizeRelease}
+    assert server.budget.ledger.events[0] == FixedSizeRelease(0.01, 10, 4, 0)
+    plain = make(agents, sampling="fixed-size", sampling_rate=0.35, regions=1, features=agents)
+    plain.close(replies(np.eye(agents)))
+    np.testing.assert_allclose(np.sort(plain.released.latest[0]), [0] * 6 + [0.25] * 4)
+
+
+def test_a_planned_run_of_fixed_size_keeps_to_its_budget():
+    server = make(40, 3, sampling="fixed-size", sampling_rate=0.5, epsilon=8.0, releases="0,2")
+    while not server.finished:
+        server.close(replies(vectors_of(40, 5)))
+    assert not server.exhausted
+    assert 0.9 * 8.0 < server.budget.spent <= 8.0
+    assert server.budget.name == "fixed-size"
+
+
+def test_noise_comes_from_the_operating_system_unless_it_says_not_private():
+    vectors = replies(vectors_of(12, 5))
+    real, again = (make(noise_multiplier=1.0, entropy=None) for _ in range(2))
+    seeded, same = (make(noise_multiplier=1.0, entropy=7) for _ in range(2))
+    for server in (real, again, seeded, same):
+        server.close(vectors)
+    assert real.private
+    assert not seeded.private
+    assert not make(noise_multiplier=1.0, entropy=None, noise_seed=1).private
+    assert not make(noise_multiplier=1.0, entropy=None, diagnostics=True).private
+    assert not np.array_equal(real.released.latest, again.released.latest)
+    assert np.array_equal(seeded.released.latest, same.released.latest)
+
+
+def test_the_bound_is_s_over_root_p_and_in_private_the_longest_vector_where_unset():
+    assert make(clip=6.0, regions=4).bound == 3.0
+    samples = make(noise_multiplier=1.0, features=9, regions=4, vector_bound=None)
+    assert samples.bound == 3.0  # sqrt(M)
+    assert make(noise_multiplier=1.0, features=9, regions=4).bound == 2.0
+    scaled = make(noise_multiplier=1.0, reward_low=0.0, reward_high=1.0)
+    assert scaled.bound == pytest.approx(np.hypot(2.0, 0.7 * np.sqrt(2)))
+    assert make().bound is None
+
+
+# ------------------------------------------------------------------ the schedule of releases
+
+
+@pytest.mark.parametrize(
+    ("given", "rounds", "expected"),
+    [
+        ({"releases": "all"}, 4, (0, 1, 2, 3)),
+        ({"releases": "early"}, 10, (0, 1, 2, 4, 8)),
+        ({"releases": "early"}, 40, EARLY_RELEASES),
+        ({"releases": "5, 2,2,0, 99"}, 6, (0, 2, 5)),
+        ({}, 3, (0, 1, 2)),
+        ({"noise_multiplier": 1.0}, 5, (0, 1, 2, 4)),
+        ({"epsilon": 5.0, "releases": "early"}, 3, (0, 1, 2)),
+        ({"epsilon": 1e-3}, 9, (0, 8)),  # too little for more than one or two
+        ({"releases": "all"}, 0, ()),
+    ],
+)
+def test_rounds_that_release(given, rounds, expected):
+    server = make(rounds=rounds, **given)
+    assert server.release_plan.rounds == expected
+    asked = []
+    while not server.finished:
+        requests = server.requests(range(12))
+        if requests[0].expects:
+            assert requests[0].expects == {"omega": (5,)}
+            asked.append(server.round)
+        server.close(replies(vectors_of(12, 5)) if requests[0].expects else {})
+    assert tuple(asked) == expected
+    assert rounds not in asked  # nobody would use a release of the last round
+    assert server.round == rounds + 1
+
+
+def test_agents_go_on_with_the_last_release():
+    server = make(rounds=5, releases="0,3")
+    seen = []
+    for t in range(6):
+        requests = server.requests([0])
+        seen.append(requests[0].arrays.get("advice"))
+        server.close(replies(vectors_of(12, 5, seed=t)))
+    assert seen[0] is None
+    assert np.array_equal(seen[1], seen[2])
+    assert np.array_equal(seen[1], seen[3])
+    assert not np.array_equal(seen[3], seen[4])
+    assert np.array_equal(seen[4], seen[5])
+
+
+def test_agents_may_be_told_the_average_of_the_releases_by_their_noise():
+    server = make(rounds=4, noise_multiplier=1.0, releases="0,2,3", advice="average",
+                  weights_hold=0, weights_decay=3)  # fmt: skip
+    vectors, seen, precisions = vectors_of(12, 5), [], []
+    for t in range(5):
+        if t:
+            advice = server.requests([0])[0].arrays["advice"]
+            expected = np.average(seen, axis=0, weights=precisions)
+            np.testing.assert_allclose(advice, expected, rtol=1e-12)
+        server.close(replies(vectors))
+        if t in (0, 2, 3):
+            seen.append(server.released.latest)
+            weights = WeightSchedule("softmax-15", 0, 3).at(t, 12, 2)
+            precisions.append(joint_sensitivity(weights, math.sqrt(2 * 5)) ** -2)
+    assert len(server.released) == 3
+    assert precisions[0] < precisions[2]  # uniform weights need less noise
+
+
+def test_drawing_a_release_remembers_nothing():
+    server = make(noise_multiplier=1.0)
+    before = server.state_dict()
+    drawn = server.draw_release(dict(enumerate(vectors_of(12, 5))), seeded_entropy(5))
+    assert drawn.shape == (2, 5)
+    assert server.state_dict() == before
+    assert server.budget.ledger.events == ()
+
+
+def test_before_any_release_there_is_no_advice():
+    server = make(rounds=3, releases="2")
+    server.close({})
+    request = server.requests([0])[0]
+    assert "advice" not in request.arrays
+
+
+# ------------------------------------------------------------------ the budget
+
+
+@pytest.mark.parametrize("accountant", ["rdp", "moments", "pld"])
+def test_a_planned_run_spends_its_budget_and_no_more(accountant):
+    server = make(agents=40, rounds=4, epsilon=6.0, accountant=accountant, releases="0,2",
+                  sampling_rate=0.5)  # fmt: skip
+    assert server.delta == pytest.approx(40**-1.1)
+    while not server.finished:
+        server.close(replies(vectors_of(40, 5)))
+    assert not server.exhausted
+    assert len(server.budget.ledger.events) == 2
+    assert 0.95 * 6.0 < server.budget.spent <= 6.0
+    expected = epsilon_of(server.noise_multiplier, server.delta, [0.5, 0.5], accountant)
+    assert server.budget.spent == pytest.approx(expected)
+
+
+def test_every_release_is_charged_with_its_round_rate_and_noise():
+    server = make(rounds=6, noise_multiplier=2.0, sampling_rate=0.25, releases="0,1,4", delta=1e-3)
+    while not server.finished:
+        server.close(replies(vectors_of(12, 5)))
+    assert server.budget.ledger.events == tuple(GaussianRelease(2.0, 0.25, t) for t in (0, 1, 4))
+    assert server.budget.epsilon == math.inf
+
+
+def limited(releases, z=1.0, q=1.0):
+    """A budget for just so many releases."""
+    epsilon = epsilon_of(z, 1e-2, [q] * releases, "rdp") * 1.0001
+    return PrivacyBudget(epsilon, 1e-2, MemoryLedger(), "rdp")
+
+
+def test_an_exhausted_budget_stops_releases_before_charging_and_agents_keep_the_last():
+    budget = limited(2)
+    server = make(rounds=5, noise_multiplier=1.0, releases="all", budget=budget, delta=1e-2)
+    released = []
+    for t in range(6):
+        request = server.requests([0])[0]
+        assert bool(request.expects) == (t < 3)  # the third is asked for, and then refused
+        server.close(replies(vectors_of(12, 5)))
+        released.append(server.released.latest)
+    assert server.exhausted
+    assert server.finished
+    assert len(budget.ledger.events) == 2
+    assert budget.spent <= budget.epsilon
+    assert np.array_equal(released[1], released[2])
+    assert np.array_equal(released[1], released[5])
+    assert not np.array_equal(released[0], released[1])
+
+
+def test_a_budget_that_was_spent_before_stays_spent():
+    ledger = MemoryLedger()
+    for t in range(2):
+        ledger.charge(GaussianRelease(1.0, 1.0, t))
+    spent = limited(2)
+    budget = PrivacyBudget(spent.epsilon, 1e-2, ledger, "rdp")
+    server = make(rounds=3, noise_multiplier=1.0, budget=budget, delta=1e-2)
+    server.close(replies(vectors_of(12, 5)))
+    assert server.exhausted
+    assert server.released.latest is None
+
+
+class Watched:
+    """An entropy that notes when it is first drawn from."""
+
+    private = False
+
+    def __init__(self, log):
+        self._inner, self._log = seeded_entropy(0), log
+
+    def words(self, count):
+        self._log.append("draw")
+        return self._inner.words(count)
+
+
+class WatchedLedger(MemoryLedger):
+    def __init__(self, log, broken=False):
+        super().__init__()
+        self._log, self._broken = log, broken
+
+    def charge(self, event):
+        self._log.append("charge")
+        if self._broken:
+            raise OSError("disk full")
+        super().charge(event)
+
+
+def test_a_release_is_charged_before_anything_is_drawn():
+    log: list[str] = []
+    budget = PrivacyBudget(math.inf, 1e-2, WatchedLedger(log), "rdp")
+    settings = DPFTSDESettings(features=5, regions=2, noise_multiplier=1.0, sampling_rate=0.5)
+    server = DPFTSDEServer(LINE, 12, settings, 3, budget=budget, entropy=Watched(log))
+    server.close(replies(vectors_of(12, 5)))
+    assert log[0] == "charge"
+    assert log.count("charge") == 1
+    assert "draw" in log
+
+
+def test_what_cannot_be_charged_is_not_released():
+    log: list[str] = []
+    budget = PrivacyBudget(math.inf, 1e-2, WatchedLedger(log, broken=True), "rdp")
+    settings = DPFTSDESettings(features=5, regions=2, noise_multiplier=1.0)
+    server = DPFTSDEServer(LINE, 12, settings, 3, budget=budget, entropy=Watched(log))
+    with pytest.raises(OSError, match="disk full"):
+        server.close(replies(vectors_of(12, 5)))
+    assert log == ["charge"]
+    assert server.released.latest is None
+    assert server.round == 0
+
+
+# ------------------------------------------------------------------ the state machine
+
+
+def test_agents_start_at_home_and_follow_with_the_schedules_probability():
+    server = make(agents=5, space=SQUARE, regions=4)
+    first = server.requests(range(5))
+    assert [first[n].values["home"] for n in range(5)] == [0, 1, 2, 3, 0]
+    assert {r.kind for r in first.values()} == {"explore"}
+    everywhere = make(agents=3, explore_home=False).requests(range(3))
+    assert {r.values["home"] for r in everywhere.values()} == {-1}
+    server.close(replies(vectors_of(5, 5)))
+    for t in range(1, 4):
+        request = server.requests([2])[2]
+        assert (request.kind, request.round) == ("step", t)
+        assert request.values["own-probability"] == pytest.approx(1 - 1 / t)
+        server.close(replies(vectors_of(5, 5)))
+
+
+def test_any_schedule_may_be_given():
+    settings = DPFTSDESettings(features=5)
+    server = DPFTSDEServer(LINE, 3, settings, 2, p_schedule=lambda t: 0.1 * t)
+    server.close({})
+    assert server.requests([0])[0].values["own-probability"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("given", [{}, {"noise_multiplier": 1.0}, {"sampling_rate": 0.5}])
+def test_asking_twice_is_the_same_and_restored_it_goes_on_the_same(given):
+    server, twin = make(entropy=3, **given), make(entropy=3, **given)
+    private = "noise_multiplier" in given
+    while not server.finished:
+        first, second = server.requests(range(12)), server.requests(range(12))
+        other = twin.requests(range(12))
+        for n in range(12):
+            for same in (second, other):
+                assert same[n].values == first[n].values
+                assert same[n].expects == first[n].expects
+                assert same[n].arrays.keys() == first[n].arrays.keys()
+                for name, array in first[n].arrays.items():
+                    assert np.array_equal(same[n].arrays[name], array)
+        answers = replies(vectors_of(12, 5, seed=server.round))
+        server.close(answers)
+        if private:  # fresh noise could not be the same, so what was released is handed on
+            twin = restored(server, lambda: make(entropy=99, **given))
+        else:
+            twin.close(answers)
+            twin = restored(twin, lambda: make(entropy=99, **given))
+    assert twin.finished
+
+
+def test_the_state_holds_no_sample_and_no_source_of_noise():
+    server = make(noise_multiplier=1.0)
+    server.close(replies(vectors_of(12, 5)))
+    state = server.state_dict()
+    assert set(state) == {"round", "released", "exhausted"}
+    assert set(state["released"]) == {"half_life", "vectors", "deviations", "rounds"}
+    assert json.loads(json.dumps(state)) == state
+
+
+def test_it_runs_with_agents():
+    server = make(agents=4, rounds=3, space=SQUARE, features=20, regions=4, noise_multiplier=1.0,
+                  initial_points=3)  # fmt: skip
+    parties = [Party(server.setup(), seed=n) for n in range(4)]
+    run(server, parties)
+    assert [p.calls for p in parties] == [6] * 4
+    assert parties[0].evaluations()[3]["source"] == "own"  # in which the advice is a prior
+
+
+def test_in_the_papers_form_the_first_query_follows_the_others():
+    server = make(agents=4, rounds=3, space=SQUARE, features=20, regions=4, noise_multiplier=1.0,
+                  initial_points=3, **PAPER)  # fmt: skip
+    parties = [Party(server.setup(), seed=n) for n in range(4)]
+    run(server, parties)
+    assert parties[0].evaluations()[3]["source"] == "advice"  # p_1 = 0
+
+
+# ------------------------------------------------------------------ what is refused
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ({"sampling_rate": 0.0}, r"`sampling-rate` must be in \(0, 1\], but got 0.0"),
+        ({"sampling_rate": 1.5}, "`sampling-rate` must be in"),
+        ({"clip": 0.0}, "`clip` must be > 0, but got 0.0"),
+        ({"regions": 0}, "`regions` must be >= 1, but got 0"),
+        ({"noise_multiplier": 0.0}, r"`noise-multiplier` must be in \[0.01, 1e\+06\], but got 0.0"),
+        ({"noise_multiplier": 0.001}, "`noise-multiplier` must be in"),
+        ({"epsilon": -1.0}, "`epsilon` must be > 0"),
+        ({"delta": 1.0}, r"`delta` must be in \(0, 1\), but got 1.0"),
+        ({"accountant": "pure"}, r"`accountant` must be pld \| rdp \| moments, but got 'pure'"),
+        ({"accountant": "fixed-size"}, "`accountant` must be"),
+        ({"weights": "softmax"}, r"`weights` must be softmax-15 \|"),
+        ({"releases": "sometimes"}, "`releases` must be all, early, auto or a list of rounds"),
+        ({"releases": "0,,2"}, "but got '0,,2'"),
+        ({"releases": "-1,2"}, "but got '-1,2'"),
+        ({"p_schedule": "1/t"}, "`p-schedule` must be"),
+    ],
+)
+def test_bad_settings_are_refused(given, says):
+    with pytest.raises(SettingsError, match=says):
+        DPFTSDESettings(**given)
+
+
+def test_bad_federations_are_refused():
+    with pytest.raises(SettingsError, match="`agents` must be >= 1, but got 0"):
+        make(agents=0)
+    with pytest.raises(SettingsError, match="`rounds` must be >= 0, but got -1"):
+        make(rounds=-1)
+    with pytest.raises(SettingsError, match="a `budget` needs `epsilon` or `noise-multiplier`"):
+        make(budget=limited(1))
+    with pytest.raises(PrivacyError, match="agents"):
+        make(agents=1, epsilon=1.0)
+
+
+def test_one_agent_alone_needs_no_delta():
+    server = make(agents=1, rounds=2, regions=1)
+    assert server.delta is None
+    server.close(replies(vectors_of(1, 5)))
+    np.testing.assert_allclose(server.released.latest, vectors_of(1, 5))

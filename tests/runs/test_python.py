@@ -1,0 +1,276 @@
+"""flwr_fbo from Python: light to import, one path for settings, results that say everything."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Context, RecordDict
+from flwr.app.user_config import UserConfig
+
+import flwr_fbo
+from flwr_fbo import DPFTSDE, FTS, FedPNE, Float, Result, Space, Task, resume, simulate, task
+from flwr_fbo.core.settings import Settings, SettingsError, setting
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings
+from flwr_fbo.report import write_report
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.simulation.engine import SWITCH_INTERVAL
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
+from flwr_fbo.strategies.base import Callback
+from flwr_fbo.tasks import name_of
+from flwr_fbo.tasks.papers.synthetic import SyntheticSettings, SyntheticTask
+
+SMALL: dict[str, Any] = {"agents": 3, "rounds": 2, "initial_points": 2, "seed": 4}
+
+
+@task(space={"x": Float(0.0, 1.0)}, metric="height", score_range=(0.0, 1.0))
+def hill(params: Any) -> float:
+    return 1.0 - (float(params["x"]) - 0.3) ** 2
+
+
+@dataclass(frozen=True)
+class SlopeSettings(Settings):
+    steepness: float = setting(1.0, "how steep")
+
+
+class Slope(Task):
+    settings_class = SlopeSettings
+    settings: SlopeSettings
+
+    @property
+    def space(self) -> Space:
+        return Space({"x": Float(0.0, 1.0)})
+
+    def evaluate(self, params: Any, *, rng: np.random.Generator) -> float:
+        return self.settings.steepness * float(params["x"])
+
+
+def test_threads_of_a_simulation_wait_less_for_one_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[float] = []
+
+    def simulated(*args: Any, **settings: Any) -> None:
+        seen.append(sys.getswitchinterval())
+        raise RuntimeError("over")
+
+    monkeypatch.setattr("flwr.simulation.run_simulation", simulated)
+    monkeypatch.setenv("PYTHONPATH", "")
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = sys.getswitchinterval()
+    with pytest.raises(RuntimeError, match="over"):
+        simulate(hill, agents=2, rounds=1, engine="ray", run_dir=tmp_path / "run")
+    assert seen == pytest.approx([SWITCH_INTERVAL])
+    assert sys.getswitchinterval() == before > SWITCH_INTERVAL
+
+
+class TestImport:
+    def test_loads_nothing_heavy(self) -> None:
+        heavy = ("flwr", "ray", "torch", "matplotlib", "pandas", "numpy", "scipy", "sklearn")
+        code = f"import sys, flwr_fbo; print([m for m in {heavy!r} if m in sys.modules])"
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.stdout.strip() == "[]", done.stderr
+
+    def test_a_simulation_loads_neither_ray_nor_pictures(self, tmp_path: Path) -> None:
+        code = (
+            "import sys, flwr_fbo; flwr_fbo.simulate('digits', agents=2, rounds=0);"
+            "print([m for m in ('ray', 'torch', 'matplotlib', 'pandas') if m in sys.modules])"
+        )
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+        )
+        assert done.stdout.strip() == "[]", done.stderr
+
+    @pytest.mark.parametrize("name", flwr_fbo.__all__)
+    def test_every_public_name_is_there_and_documented(self, name: str) -> None:
+        found = getattr(flwr_fbo, name)
+        assert callable(found)
+        assert (found.__doc__ or "").strip()
+        assert name in dir(flwr_fbo)
+
+    def test_other_names_are_not(self) -> None:
+        with pytest.raises(AttributeError, match="no attribute 'simulat'"):
+            _ = flwr_fbo.simulat
+
+
+class TestSpec:
+    def test_objects_and_names_make_the_same_run(self) -> None:
+        named = RunSpec.from_mapping({"task": "synthetic", "points": 50, "epsilon": 5.0})
+        made = SyntheticTask(SyntheticSettings(points=50))
+        objects = RunSpec.from_mapping({"task": made, "strategy": DPFTSDE(epsilon=5.0)})
+        assert objects.to_mapping() == named.to_mapping()
+        assert objects.task is made
+
+    def test_a_strategy_leaves_room_for_presets(self) -> None:
+        spec = RunSpec.from_mapping(
+            {"task": "landmine", "strategy": DPFTSDE(epsilon=5.0, regions=2), "preset": "paper"}
+        )
+        settings = spec.strategy.settings
+        assert isinstance(settings, DPFTSDESettings)
+        assert (settings.epsilon, settings.regions, settings.clip) == (5.0, 2, 22.0)
+
+    def test_none_survives_where_it_is_not_the_default(self) -> None:
+        spec = RunSpec.from_mapping({"task": hill, "strategy": DPFTSDE(weights_decay=None)})
+        again = RunSpec.from_mapping(json.loads(json.dumps(spec.to_mapping())))
+        assert isinstance(again.strategy.settings, DPFTSDESettings)
+        assert again.strategy.settings.weights_decay is None
+
+    def test_a_settings_object_is_taken_whole(self) -> None:
+        chosen = DPFTSDESettings(regions=2)
+        spec = RunSpec.from_mapping({"task": hill, "strategy": DPFTSDE(chosen), "preset": "paper"})
+        assert spec.strategy.settings == chosen
+
+    def test_names_lead_back(self) -> None:
+        assert name_of(hill) == f"{__name__}:hill"
+        assert name_of(SyntheticTask) == "synthetic"
+        assert name_of(Slope()) == f"{__name__}:Slope"
+
+    @pytest.mark.parametrize(
+        ("given", "fault"),
+        [
+            ({"task": 3}, "`task` must be a name, a Task"),
+            ({"task": hill, "strategy": 3}, "`strategy` must be a name or an object"),
+            ({"task": hill, "strategy": FTS}, "`strategy` must be a name or an object"),
+            ({"task": hill, "strategy": DPFTSDE(epsilon=1.0), "epsilon": 2.0}, "given twice"),
+            ({"task": hill, "epsilonn": 2.0}, "did you mean `epsilon`"),
+            ({"task": Slope(), "steepness": 2.0}, "must be 1.0, as the task was made"),
+        ],
+    )
+    def test_mistakes_name_the_rule(self, given: dict[str, Any], fault: str) -> None:
+        with pytest.raises(SettingsError, match=fault):
+            RunSpec.from_mapping(given)
+
+    def test_a_strategy_of_ones_own_is_refused_by_name(self) -> None:
+        class Mine(FTS):
+            """Not registered."""
+
+        with pytest.raises(SettingsError, match=r"is a .*Mine"):
+            RunSpec.from_mapping({"task": hill, "strategy": Mine()})
+
+
+class TestSimulate:
+    def test_is_what_the_command_line_does(self, tmp_path: Path) -> None:
+        from tests.cli.test_cli import run_json
+
+        theirs = run_json(
+            tmp_path, "synthetic", "--agents", "3", "--rounds", "2", "--seed", "4",
+            "--strategy", "fts", "--set", "initial-points=2", "--set", "points=50",
+        )  # fmt: skip
+        result = simulate("synthetic", strategy=FTS(), run_dir=tmp_path / "r", points=50, **SMALL)
+        mine = json.loads(result.to_json())
+        different = {k for k in mine if mine[k] != theirs[k]}
+        assert different <= {"seconds", "run_dir"}
+        assert list(mine) == list(theirs)
+
+    def test_a_result_comes_back_from_its_directory(self, tmp_path: Path) -> None:
+        made = simulate(hill, run_dir=tmp_path / "r", compare=["random"], epsilon=5.0, **SMALL)
+        (tmp_path / "r").rename(tmp_path / "moved")
+        again = Result.read(tmp_path / "moved")
+        assert again.run_dir == str(tmp_path / "moved")
+        assert {**again.to_dict(), "run_dir": made.run_dir} == made.to_dict()
+        assert again.compared["random"].strategy == "random"
+        rows = again.to_records()
+        assert len(rows) == 3 * 4
+        assert rows[0].keys() >= {"agent", "round", "score", "params_x"}
+        best = [max(r["score"] for r in rows if r["agent"] == n) for n in range(3)]
+        assert np.mean(best) == pytest.approx(again.best[-1])
+
+    def test_what_only_some_find_can_be_read_by_name(self, tmp_path: Path) -> None:
+        found = simulate(hill, agents=2, strategy=FedPNE(budget=40), run_dir=tmp_path / "r")
+        assert found.recommended["params"]["x"] == pytest.approx(0.3, abs=0.2)
+        assert Result.read(tmp_path / "r").tree == found.tree
+        with pytest.raises(AttributeError, match="fed-pne has no 'recomended'"):
+            _ = found.recomended
+
+    def test_callbacks_see_every_round(self, tmp_path: Path) -> None:
+        class Count(Callback):
+            rounds: list[int] = []  # noqa: RUF012
+
+            def on_round(self, strategy: Any, report: Any) -> None:
+                self.rounds.append(report.round)
+
+        simulate(hill, run_dir=tmp_path / "r", callbacks=[Count()], **SMALL)
+        assert Count.rounds == [0, 1, 2]
+
+    def test_a_task_of_a_notebook_is_resumed_with_the_task(self, tmp_path: Path) -> None:
+        class Crash(Callback):
+            def on_round(self, strategy: Any, report: Any) -> None:
+                if report.round == 1:
+                    raise ArithmeticError("the power went")
+
+        calls = []
+
+        @task(space={"x": Float(0.0, 1.0)})
+        def local(params: Any) -> float:
+            calls.append(params)
+            return float(params["x"])
+
+        with pytest.raises(ArithmeticError):
+            simulate(local, run_dir=tmp_path / "r", callbacks=[Crash()], **SMALL)
+        with pytest.raises(SettingsError, match="cannot be imported"):
+            resume(tmp_path / "r")
+        result = resume(tmp_path / "r", local)
+        assert result.complete
+        assert result.evaluations == [2, 3, 4]
+        assert len(calls) == 12
+
+
+class TestFactories:
+    def test_make_an_app_that_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("FLWR_FBO_HOME", str(tmp_path))
+        server = flwr_fbo.server_app(hill, DPFTSDE(initial_points=2), agents=2, run_name="it")
+        client = flwr_fbo.client_app(hill, DPFTSDE(initial_points=2), agents=2, run_name="it")
+        config = {"num-server-rounds": 3, "fbo.rounds": 1, "fbo.epsilon": ""}
+        grid = InProcessGrid(client, 2, config)
+        context = Context(1, 1, UserConfig({}), RecordDict(), UserConfig(config))
+        server(grid, context)
+        stored = json.loads((tmp_path / "runs" / "it" / "config.json").read_text())
+        assert (stored["rounds"], stored["task"]) == (1, f"{__name__}:hill")
+        journals = sorted((tmp_path / "runs" / "it" / "agents").glob("*.jsonl"))
+        assert [p.read_text().count('"evaluation"') for p in journals] == [3, 3]
+
+    @pytest.mark.parametrize(
+        ("name", "settings"),
+        [
+            ("dp-fts-de", {"epsilon": 5.0, "initial_points": 2}),
+            ("fts", {"initial_points": 2}),
+            ("fed-pne", {"budget": 60}),
+            ("ldp-tgp", {"budget": 30, "epsilon": 1.0}),
+        ],
+    )
+    def test_the_server_writes_a_result_without_scores(
+        self,
+        name: str,
+        settings: dict[str, Any],
+        tmp_path: Path,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setenv("FLWR_FBO_HOME", str(tmp_path))
+        made: dict[str, Any] = {"agents": 2, "rounds": 2, "run_name": "it", **settings}
+        server = flwr_fbo.server_app(hill, name, **made)
+        grid = InProcessGrid(flwr_fbo.client_app(hill, name, **made), 2)
+        server(grid, Context(1, 1, UserConfig({}), RecordDict(), UserConfig({})))
+        found = Result.read(tmp_path / "runs" / "it")
+        assert found.complete
+        assert 0 <= found.recommended["params"]["x"] <= 1
+        assert found.private == ("epsilon" in settings)
+        assert (found.best, found.evaluations, found.agents_best) == ([], [], [])
+        shutil.rmtree(tmp_path / "runs" / "it" / "agents")
+        text = write_report([tmp_path / "runs" / "it"]).read_text()
+        assert "Recommended to all" in text
+
+    def test_refuse_what_they_do_not_know(self) -> None:
+        server = flwr_fbo.server_app(hill)
+        config = UserConfig({"fbo.round": 1})
+        with pytest.raises(SettingsError, match="did you mean `rounds`"):
+            server(
+                InProcessGrid(flwr_fbo.client_app(hill), 1),
+                Context(1, 1, UserConfig({}), RecordDict(), config),
+            )
