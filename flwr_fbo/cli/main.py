@@ -145,7 +145,7 @@ def resume(
     Example: flwr-fbo resume flwr-fbo-runs/spring --rounds 60 --set patience=none
     """
     with user_errors(), stdout_kept(as_json) as stdout:
-        from flwr_fbo.runs.progress import summary
+        from flwr_fbo.runs.summary import summary
         from flwr_fbo.simulation.simulate import resume as resume_run
 
         given = assignments(settings or [])

@@ -12,8 +12,7 @@ from flwr_fbo.methods.citation import citation
 from flwr_fbo.report import plots
 from flwr_fbo.report.runs import Curve, Run, best_so_far
 from flwr_fbo.report.style import STYLE
-from flwr_fbo.runs.progress import compared_text, privacy_text
-from flwr_fbo.runs.result import params_text
+from flwr_fbo.runs.summary import compared_text, params_text, privacy_text
 
 #: Rows of a table that is open from the start.
 FEW = 12

@@ -10,7 +10,7 @@ from typing import Any, TextIO
 
 import numpy as np
 
-from flwr_fbo.runs.result import Result, params_text, read_evaluations
+from flwr_fbo.runs.result import read_evaluations
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
 from flwr_fbo.strategies.server_app import describe
 
@@ -129,63 +129,3 @@ def watching(journals: Path, stream: TextIO | None) -> Iterator[list[Callback]]:
             yield [view]
     else:
         yield [PrintProgress(journals, stream)]
-
-
-def summary(result: Result) -> str:
-    """The end of a run for people: what was gained over whom, at which price, and where it is."""
-    rows = []
-    if result.best and result.best[-1] is not None:
-        spent = f"after {result.evaluations[-1]:g} evaluations each"
-        rows.append((f"mean best {result.metric}", f"{result.best[-1]:.4f}   {spent}"))
-    for name, other in result.compared.items():
-        rows.append((f"gain over {name}", compared_text(result, other)))
-    recommended = result.findings.get("recommended")
-    if recommended:
-        doubt = "" if recommended.get("clear", True) else "   (no clearer than noise)"
-        rows.append(("recommended to all", params_text(recommended["params"]) + doubt))
-    rows.append(("privacy", privacy_text(result)))
-    if result.failures:
-        rows.append(("failures", f"{result.failures}   (see the agents' journals)"))
-        rows += _first_failure(result)
-    if result.stopped_early:
-        rows.append(("stopped early", result.stopped_early))
-    if not result.complete:
-        rows.append(("go on with", f"flwr-fbo resume {result.run_dir}"))
-    rows += [("time", f"{result.seconds:.1f} s"), ("results", result.run_dir)]
-    title = f"{result.strategy} on {result.task}: {result.agents} agents"
-    return "\n".join(["", title, *(f"  {label:<28} {text}" for label, text in rows)])
-
-
-def _first_failure(result: Result) -> list[tuple[str, str]]:
-    """What went wrong first in the user's own code, where the journals are at hand."""
-    for agent, history in enumerate(
-        read_evaluations(Path(result.run_dir) / "agents", result.agents)
-    ):
-        for e in history:
-            if e.failed:
-                return [(f"first of agent {agent}", f"{e.failure}   ({params_text(e.params)})")]
-    return []
-
-
-def compared_text(result: Result, other: Result) -> str:
-    """By how much the agents' best are better than under another strategy, agent by agent."""
-    mine = {a["agent"]: a["best"] for a in result.agents_best if a["best"] is not None}
-    theirs = {a["agent"]: a["best"] for a in other.agents_best if a["best"] is not None}
-    gains = np.array([mine[n] - theirs[n] for n in mine if n in theirs])
-    if not len(gains):
-        return "-"
-    error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else float("nan")
-    won, lost = int((gains > 0).sum()), int((gains < 0).sum())
-    return (
-        f"{gains.mean():+.4f} +- {error:.4f}   "
-        f"better for {won}, equal for {len(gains) - won - lost}, worse for {lost} agents"
-    )
-
-
-def privacy_text(result: Result) -> str:
-    """What the run guarantees, in one line."""
-    if result.epsilon is None or result.delta is None:
-        return result.notice or "none: what agents share, they share as it is"
-    text = f"epsilon {result.epsilon:.3f} at delta {result.delta:.2e}, per agent, whole run"
-    text += ", against the server too" if result.local else ""
-    return f"{result.notice} (otherwise {text})" if result.notice else text

@@ -17,8 +17,8 @@ from typing import Any, Self
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation, Evaluator
-from flwr_fbo.core.space import Array
 from flwr_fbo.runs.journal import Journal, journal_path
 
 RESULT_SCHEMA = 1
@@ -185,14 +185,6 @@ def _best_of(agent: int, history: Sequence[Evaluation]) -> dict[str, Any]:
         "best": best.score,
         "params": best.params,
     }
-
-
-def params_text(params: Mapping[str, Any]) -> str:
-    """Parameter values in one line."""
-    return ", ".join(
-        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in params.items()
-    )
 
 
 def _tidy(value: float) -> float:

@@ -14,11 +14,12 @@ from flwr_fbo.core.settings import SettingsError, kebab
 from flwr_fbo.runs.conclude import conclude
 from flwr_fbo.runs.directory import RunDirectory
 from flwr_fbo.runs.journal import journal_path
-from flwr_fbo.runs.progress import summary, watching
+from flwr_fbo.runs.progress import watching
 from flwr_fbo.runs.result import Result, read_evaluations
 from flwr_fbo.runs.resume import continued, rivals_of, why_over
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.stopping import STOPPING, Stopper, finishing_on_interrupt
+from flwr_fbo.runs.summary import summary
 from flwr_fbo.simulation.engine import Engine, number_of_agents, run
 from flwr_fbo.strategies import Callback, FBOStrategy, strategy_class
 from flwr_fbo.strategies.fts import ThompsonStrategy

@@ -14,10 +14,10 @@ from flwr.serverapp import Grid, ServerApp
 from flwr_fbo.runs.conclude import conclude
 from flwr_fbo.runs.directory import RoundTable, RunDirectory
 from flwr_fbo.runs.locations import given_within, root_of
-from flwr_fbo.runs.result import params_text
 from flwr_fbo.runs.resume import continued
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.stopping import Stopper
+from flwr_fbo.runs.summary import params_text
 from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport, RunPlan
 from flwr_fbo.tasks import Task
 
