@@ -26,7 +26,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.federations import SHOWN, Problem, alone, curve, federation, newcomer
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.comparators.rgpe import RGPEAgent, RGPESettings
 from flwr_fbo.methods.comparators.surrogates import GPSurrogates, History, numbers_sent
 from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings

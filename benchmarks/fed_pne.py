@@ -18,9 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array, Float, Space
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.comparators import load
 from flwr_fbo.methods.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings, result
 from flwr_fbo.methods.fed_pne.search import NodeElimination

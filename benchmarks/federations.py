@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
 from flwr_fbo.core.protocol import Setup
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, told
 from flwr_fbo.methods.thompson.agent import ThompsonAgent
 from flwr_fbo.methods.thompson.sampler import advice_of

@@ -22,7 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Categorical, Space
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.space import Categorical, Space
 from flwr_fbo.methods.ldp import LDPSettings, make_learner, problem_presets, range_presets
 from flwr_fbo.methods.ldp.learner import Learner, UpperConfidence
 from flwr_fbo.tasks.papers.ldp_synthetic import LDPSyntheticSettings, LDPSyntheticTask

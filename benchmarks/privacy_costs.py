@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import noise
 from flwr_fbo.privacy.accountants import PldAccountant
 from flwr_fbo.privacy.audit import Claim, Release, audit, standard_release

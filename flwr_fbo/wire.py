@@ -33,9 +33,10 @@ import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import Scalar
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 
 SCHEMA = 1
 SETUP = "setup"

@@ -10,8 +10,8 @@ import numpy as np
 
 from benchmarks import fed_pne as harness
 from benchmarks import ldp_bo
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.comparators import load as load_comparator
 from flwr_fbo.methods.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings
 from flwr_fbo.methods.fed_pne.search import NodeElimination

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.comparators.rgpe import RGPEAgent, RGPESettings
 from flwr_fbo.methods.comparators.surrogates import History, WeightSurrogates, numbers_sent
 from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings

@@ -41,9 +41,9 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.clients.evaluation_job import Errand, job_path, worker_path
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import Scalar, SettingsError
-from flwr_fbo.core.space import Array
 from flwr_fbo.runs.directory import Checkpoint, RunDirectoryError
 from flwr_fbo.runs.journal import JournalBusyError, take_lock
 

@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.clients.evaluation_job import Errand, evaluator_of, identity_of, job_path, worker_path
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation, Evaluator
-from flwr_fbo.core.space import Array, Value
+from flwr_fbo.core.space import Value
 from flwr_fbo.methods.thompson.agent import ThompsonAgent
 from flwr_fbo.runs.journal import Journal
 from flwr_fbo.tasks import load

@@ -15,7 +15,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Space, Value
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.space import Space, Value
 
 ScoreFunction = Callable[[Mapping[str, Value], np.random.Generator], float]
 

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-Array: TypeAlias = NDArray[np.float64]
-Indices: TypeAlias = NDArray[np.int64]
+from flwr_fbo.core.arrays import Array, Indices
+
 Value: TypeAlias = float | int | str | bool | None
 
 #: Coordinates are doubles: beyond this, neighbouring integers could no longer be told apart.

@@ -26,8 +26,9 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import Scalar, Settings
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 
 S = TypeVar("S", bound=Settings)
 

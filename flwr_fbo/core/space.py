@@ -34,11 +34,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.parameters import (
-    Array,
     Categorical,
     Float,
-    Indices,
     Int,
     Parameter,
     SpaceError,
@@ -48,10 +47,8 @@ from flwr_fbo.core.parameters import (
 )
 
 __all__ = [
-    "Array",
     "Categorical",
     "Float",
-    "Indices",
     "Int",
     "Parameter",
     "Space",

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.models.kernels import Kernel
 from flwr_fbo.models.linalg import factorise, lift, solve
 

@@ -25,7 +25,7 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
 from flwr_fbo.models.kernels import Kernel, blocks, plain_distance, rough_distance
 from flwr_fbo.models.linalg import extend, factorise, lift, solve

@@ -15,7 +15,8 @@ from functools import lru_cache
 import numpy as np
 from scipy.linalg import lapack
 
-from flwr_fbo.core.space import Array, Categorical, Indices, Space
+from flwr_fbo.core.arrays import Array, Indices
+from flwr_fbo.core.space import Categorical, Space
 from flwr_fbo.models.kernels import Kernel, kernel_named
 
 #: Log-normal priors, for scores of about unit spread on the unit cube: medians and spreads of

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 
 #: Covariances that are worked on together, where there are many.
 CACHED = 2**14

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.linalg import lapack
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 
 #: Jitter tried in turn, relative to the mean of the diagonal. Repeated points with almost no
 #: noise are the usual cause; 1e-6 of the variance changes no decision.

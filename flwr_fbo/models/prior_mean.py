@@ -38,7 +38,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Indices
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.models.gp import GaussianProcess, Path
 from flwr_fbo.models.kernels import blocks, plain_distance, rough_distance
 from flwr_fbo.models.linalg import inverse_root

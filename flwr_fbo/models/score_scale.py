@@ -27,7 +27,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 
 #: How many numbers say the scale of an agent's scores.
 SCALE_NUMBERS = 2

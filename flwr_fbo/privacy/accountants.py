@@ -30,7 +30,7 @@ from typing import Literal, Protocol, Self, get_args
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import checks, pld, renyi
 from flwr_fbo.privacy.events import Event, FixedSizeRelease, LaplaceRelease
 

@@ -38,7 +38,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from scipy import special
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import checks, pld, renyi
 from flwr_fbo.privacy.entropy import Entropy, poisson_sample, system_entropy
 from flwr_fbo.privacy.events import GaussianRelease

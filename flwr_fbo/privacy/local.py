@@ -28,7 +28,7 @@ from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import checks, noise
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import gaussian_multiplier

@@ -39,7 +39,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import special
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy.entropy import Entropy
 
 _MARGIN = 2.0**-38

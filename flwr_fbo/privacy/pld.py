@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import checks
 from flwr_fbo.privacy.renyi import Key
 

@@ -45,7 +45,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy.calibration import gaussian_multiplier
 
 #: Spread of the agents' mean function, in standardised scores, once they know theirs well.

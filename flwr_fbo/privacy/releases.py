@@ -29,7 +29,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import checks
 
 

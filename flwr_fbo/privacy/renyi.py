@@ -28,7 +28,7 @@ from typing import TypeAlias
 import numpy as np
 from scipy import special
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy.events import Event, FixedSizeRelease, GaussianRelease
 
 #: Cache keys: what of an event decides its cost, so not the round.

@@ -19,7 +19,7 @@ from typing import Literal
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import checks
 
 

@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.space import Array, Categorical, Float, Int, Parameter, Space
+from flwr_fbo.core.space import Categorical, Float, Int, Parameter, Space
 from flwr_fbo.report.runs import Curve, Run, best_so_far
 from flwr_fbo.report.svg import Axis, Chart, linear_axis, number, round_step
 

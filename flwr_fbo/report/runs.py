@@ -10,8 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.runs.directory import RoundTable, RunDirectory, RunDirectoryError
 from flwr_fbo.runs.result import Result, read_evaluations
 

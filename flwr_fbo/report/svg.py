@@ -9,7 +9,7 @@ from html import escape
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 
 #: Size of a chart in its own units. Narrow, so that text is legible where a phone shrinks it.
 WIDTH, HEIGHT = 480, 300

@@ -17,7 +17,8 @@ from typing import Protocol
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Parameter, Space
+from flwr_fbo.core.arrays import Array, Indices
+from flwr_fbo.core.space import Categorical, Float, Int, Parameter, Space
 from flwr_fbo.search.candidates import CANDIDATES, STARTS, NearIncumbents, quasi_random
 from flwr_fbo.search.newton import Care, Objective, maximise
 from flwr_fbo.search.regions import Regions

@@ -9,7 +9,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.core.space import Array, Indices, Space
+from flwr_fbo.core.arrays import Array, Indices
+from flwr_fbo.core.space import Space
 from flwr_fbo.search.newton import Care
 
 #: Candidates of a search, and the best of them from which it climbs.

@@ -30,7 +30,7 @@ from typing import ClassVar
 import numpy as np
 from scipy.special import erfcx
 
-from flwr_fbo.core.space import Array, Indices
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.models.prior_mean import TrendedProcess
 from flwr_fbo.search.candidates import NearIncumbents
 

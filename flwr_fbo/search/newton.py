@@ -27,7 +27,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 
 #: From rows (n, D) and their numbers (n,) in the batch, values (n,) and gradients (n, D).
 Objective = Callable[[Array, np.ndarray], tuple[Array, Array]]

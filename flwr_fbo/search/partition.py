@@ -43,7 +43,8 @@ from typing import Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.core.space import Array, Categorical, Float, Indices, Int, Space
+from flwr_fbo.core.arrays import Array, Indices
+from flwr_fbo.core.space import Categorical, Float, Int, Space
 
 Keys: TypeAlias = NDArray[np.uint64]
 Mask: TypeAlias = NDArray[np.bool_]

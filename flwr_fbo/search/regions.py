@@ -22,8 +22,9 @@ from functools import cached_property
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array, Float, Indices, Space, values_in
+from flwr_fbo.core.space import Float, Space, values_in
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,10 +17,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from flwr_fbo import wire
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, Request, Server
 from flwr_fbo.core.settings import Settings, SettingsError, kebab
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.strategies.registration import Registration
 from flwr_fbo.strategies.replies import exchange
 from flwr_fbo.strategies.roster import Roster

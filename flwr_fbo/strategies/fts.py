@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Server
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.fts.server import FTSServer, FTSSettings
 from flwr_fbo.methods.thompson.recommendation import recommend
 from flwr_fbo.methods.thompson.sampler import ThompsonSettings

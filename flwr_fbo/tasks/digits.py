@@ -15,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import Settings, SettingsError, above, setting
-from flwr_fbo.core.space import Array, Float, Indices, Space
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.tasks.papers.data.sources import DIGITS, Source
 from flwr_fbo.tasks.papers.data_task import DataSettings, DataTask, stratified_halves
 from flwr_fbo.tasks.papers.svm import Halves, svm_accuracy

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_fbo.core.space import Array, Float, Space
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.dp_fts_de import server as dp_fts_de
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.dp_fts_de.release_audit import audit_server

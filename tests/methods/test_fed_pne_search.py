@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from benchmarks.guard import calls
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array, Categorical, Float, Int, Space
+from flwr_fbo.core.space import Categorical, Float, Int, Space
 from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise
 from flwr_fbo.search.partition import Partition

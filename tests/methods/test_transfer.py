@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import integrate, stats
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array, Categorical, Float, Int, Space
+from flwr_fbo.core.space import Categorical, Float, Int, Space
 from flwr_fbo.methods.comparators.rgpe import (
     RGPEAgent,
     RGPESettings,

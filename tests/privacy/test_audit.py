@@ -9,7 +9,7 @@ import math
 import numpy as np
 import pytest
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy.audit import AuditResult, Claim, Release, audit, standard_release
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import Entropy, poisson_sample, seeded_entropy

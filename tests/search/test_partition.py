@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flwr_fbo.core.space import Array, Categorical, Float, Int, Parameter, Space
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.space import Categorical, Float, Int, Parameter, Space
 from flwr_fbo.search.partition import Nodes, Order, Partition
 
 floats = st.sampled_from([Float(0.0, 1.0), Float(-3.0, 5.0), Float(1e-4, 10.0, log=True)])

@@ -19,9 +19,10 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import Settings, SettingsError, at_least, setting
-from flwr_fbo.core.space import Array, Indices, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.fed_pne.server import KIND
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings
 

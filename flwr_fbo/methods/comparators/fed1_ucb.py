@@ -23,8 +23,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError, above, at_least, setting
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer
 
 

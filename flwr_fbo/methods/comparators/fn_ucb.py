@@ -39,10 +39,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import above, at_least, setting
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.comparators.base import ComparatorSettings
 from flwr_fbo.methods.comparators.fed1_ucb import mesh
 

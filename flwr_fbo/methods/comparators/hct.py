@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import above, setting, within
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer, need
 
 

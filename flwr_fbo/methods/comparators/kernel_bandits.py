@@ -23,8 +23,8 @@ from typing import ClassVar, Literal, cast
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import above, setting
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer
 from flwr_fbo.models.gp import GaussianProcess, Path
 from flwr_fbo.models.kernels import kernel_named, squared_distance

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import setting
-from flwr_fbo.core.space import Array, Categorical, Float
+from flwr_fbo.core.space import Categorical, Float
 from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer, need
 
 

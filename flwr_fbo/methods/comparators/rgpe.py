@@ -22,8 +22,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import at_least, setting, within
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.comparators.transfer import (
     TransferAgent,
     TransferSettings,

@@ -29,7 +29,8 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Indices, Space
+from flwr_fbo.core.arrays import Array, Indices
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.thompson.sampler import ThompsonSettings
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.hyperparameters import Hyperparameters, fit, prior

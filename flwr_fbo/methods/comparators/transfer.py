@@ -10,8 +10,9 @@ from typing import Generic, TypeVar
 import numpy as np
 from scipy.special import ndtr
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import Settings, at_least, setting
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.comparators.surrogates import Surrogates
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler, ThompsonSettings
 from flwr_fbo.models.gp import GaussianProcess

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Indices
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.privacy.mechanisms import GaussianSum, clip_rows
 
 #: Agents whose weighted vectors are held at once: few enough to stay in the processor's cache.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Float, Space
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
 from flwr_fbo.privacy.audit import AuditResult, Claim, Release, audit
 from flwr_fbo.privacy.entropy import Entropy

@@ -30,7 +30,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 
 Robust: TypeAlias = Literal["none", "trimmed-mean", "geometric-median"]
 

@@ -29,8 +29,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError, above, at_least, setting, within
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.dp_fts_de.robust import Robust, robust_mean
 from flwr_fbo.methods.thompson.sampler import ThompsonSettings

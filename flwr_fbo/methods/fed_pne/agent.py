@@ -25,9 +25,9 @@ from functools import cache
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Reply, Request, Setup
-from flwr_fbo.core.space import Array, Indices
 from flwr_fbo.methods.fed_pne.privacy import (
     Guarantees,
     PrivacyLimits,

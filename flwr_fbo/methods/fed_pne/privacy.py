@@ -39,7 +39,7 @@ from functools import lru_cache
 import numpy as np
 from scipy import optimize, special
 
-from flwr_fbo.core.space import Array, Indices
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings, MeanNoise
 from flwr_fbo.privacy.entropy import Entropy
 from flwr_fbo.privacy.mechanisms import Lattice

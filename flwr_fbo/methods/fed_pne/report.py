@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.fed_pne.search import Outcome
 from flwr_fbo.methods.fed_pne.server import FedPNEServer
 from flwr_fbo.search.partition import Mask

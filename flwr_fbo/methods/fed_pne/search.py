@@ -38,8 +38,8 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array, Indices
 from flwr_fbo.methods.fed_pne.settings import Confidence
 from flwr_fbo.search.partition import Mask, Nodes, Partition
 

@@ -29,8 +29,9 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.fed_pne.privacy import Guarantees, guarantees, mean_noise
 from flwr_fbo.methods.fed_pne.search import NodeElimination, Outcome, Phase
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise

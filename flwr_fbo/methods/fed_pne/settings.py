@@ -29,8 +29,8 @@ from typing import Literal
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
-from flwr_fbo.core.space import Array, Indices
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,10 @@ from typing import Any, Literal
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Reply, Request
 from flwr_fbo.core.settings import SettingsError, at_least, setting
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.thompson.sampler import ThompsonSettings
 from flwr_fbo.methods.thompson.schedules import OwnProbability, ScheduleName, own_probability
 from flwr_fbo.methods.thompson.server import ThompsonServer

@@ -43,7 +43,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.ldp.domain import Domain, Keys
 from flwr_fbo.methods.ldp.nystrom import Embedded
 from flwr_fbo.methods.ldp.settings import LDPSettings

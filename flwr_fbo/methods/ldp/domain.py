@@ -17,8 +17,9 @@ from typing import Any, Protocol, cast
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.ldp.posterior import Posterior
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import Path

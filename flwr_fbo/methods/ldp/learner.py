@@ -33,7 +33,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.ldp.domain import Domain, Keys
 from flwr_fbo.methods.ldp.posterior import Posterior
 from flwr_fbo.methods.ldp.rewards import RewardModel

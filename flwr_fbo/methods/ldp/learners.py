@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError, unknown_keys
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.ldp.ata import ATA
 from flwr_fbo.methods.ldp.domain import domain_of
 from flwr_fbo.methods.ldp.learner import GPUCB, Learner, Uniform

@@ -40,8 +40,8 @@ from typing import Any
 import numpy as np
 from scipy.spatial.distance import pdist, squareform
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.ldp.domain import Domain, Keys
 from flwr_fbo.methods.ldp.nystrom import Embedded
 from flwr_fbo.methods.ldp.settings import LDPSettings

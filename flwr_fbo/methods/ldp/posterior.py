@@ -32,7 +32,7 @@ from typing import Any
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 
-from flwr_fbo.core.space import Array, Indices
+from flwr_fbo.core.arrays import Array, Indices
 
 
 class Posterior:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array
 
 
 class Problem(Protocol):

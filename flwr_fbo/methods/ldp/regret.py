@@ -7,7 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.space import Space
 
 
 class Known(Protocol):

@@ -15,9 +15,10 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.settings import Scalar, SettingsError
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.ldp.learners import make_learner
 from flwr_fbo.methods.ldp.settings import LDPSettings
 

@@ -23,7 +23,7 @@ import math
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.ldp.learner import GPUCB
 
 

@@ -21,9 +21,10 @@ from dataclasses import asdict
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, Records
 from flwr_fbo.core.protocol import Reply, Request, Setup
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler, ThompsonSettings, advice_of
 from flwr_fbo.models.features import RandomFeatures, feature_scales
 from flwr_fbo.models.hyperparameters import Hyperparameters

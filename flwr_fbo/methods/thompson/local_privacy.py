@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Records
 from flwr_fbo.core.protocol import Agent, Reply, Request
-from flwr_fbo.core.space import Array
 from flwr_fbo.methods.thompson.sampler import ThompsonSettings
 from flwr_fbo.privacy.budget import BudgetExceeded
 from flwr_fbo.privacy.entropy import Entropy, system_entropy

@@ -27,7 +27,8 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Space, Value
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.space import Space, Value
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import Path
 from flwr_fbo.search.acquisition import CANDIDATES, all_points, argmax, quasi_random

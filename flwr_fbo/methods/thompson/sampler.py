@@ -28,8 +28,9 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
-from flwr_fbo.core.space import Array, Categorical, Indices, Space
+from flwr_fbo.core.space import Categorical, Space
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
 from flwr_fbo.models.gp import GaussianProcess, Path
 from flwr_fbo.models.hyperparameters import Hyperparameters, fit, last_fit, prior

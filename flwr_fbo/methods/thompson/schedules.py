@@ -23,7 +23,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.search.regions import home_regions
 
 OwnProbability: TypeAlias = Callable[[int], float]

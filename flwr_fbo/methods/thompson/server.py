@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Array, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.thompson.agent import thompson_setup
 from flwr_fbo.methods.thompson.sampler import ThompsonSettings
 from flwr_fbo.search.regions import Regions, split_space

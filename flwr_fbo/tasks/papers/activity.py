@@ -21,8 +21,9 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_fbo.core.arrays import Indices
 from flwr_fbo.core.settings import Settings, at_least, setting
-from flwr_fbo.core.space import Float, Indices, Int, Space
+from flwr_fbo.core.space import Float, Int, Space
 from flwr_fbo.tasks.papers.data.generated import activity_subject
 from flwr_fbo.tasks.papers.data.har import ACTIVITIES, SUBJECTS, har
 from flwr_fbo.tasks.papers.data.sources import HAR, Source

@@ -9,8 +9,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_fbo.core.arrays import Indices
 from flwr_fbo.core.settings import Settings, SettingsError, setting
-from flwr_fbo.core.space import Indices
 from flwr_fbo.tasks.papers.data.sources import Source
 from flwr_fbo.tasks.papers.data.store import find, require
 from flwr_fbo.tasks.task import Params, Partition, Task

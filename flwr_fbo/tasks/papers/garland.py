@@ -27,8 +27,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import Settings, at_least, setting
-from flwr_fbo.core.space import Array, Float, Space
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.tasks.task import Params, Partition, Seeks, Task
 
 _WAVES = 3  # of the perturbation over the domain

@@ -13,8 +13,9 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import Settings, above, at_least, setting
-from flwr_fbo.core.space import Array, Float, Space
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.models.kernels import kernel_named
 from flwr_fbo.tasks.task import Params, Partition, Task
 

@@ -39,8 +39,9 @@ from typing import ClassVar, Literal
 import numpy as np
 from scipy.integrate import solve_ivp
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import Settings, above, setting
-from flwr_fbo.core.space import Array, Float, Space
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.tasks.papers.data.generated import countries
 from flwr_fbo.tasks.papers.data.seir import Country, Disease, seir
 from flwr_fbo.tasks.papers.data.sources import SEIR, Source

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from flwr_fbo.core.space import Array, Float, Space
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.ldp.domain import Arms, Domain
 from flwr_fbo.methods.ldp.learner import Learner
 from flwr_fbo.methods.ldp.settings import LDPSettings

@@ -32,7 +32,7 @@ import numpy as np
 import scipy.io
 from numpy.typing import NDArray
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parsed
 from flwr_fbo.tasks.papers.data.errors import DataError
 from flwr_fbo.tasks.papers.data.sources import LIGHT, STOCKS

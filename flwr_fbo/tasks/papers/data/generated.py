@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import ndimage
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.tasks.papers.data.seir import Country
 from flwr_fbo.tasks.papers.data.tables import Parties
 

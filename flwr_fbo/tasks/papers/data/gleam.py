@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.core.space import Array
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.tasks.papers.data.archives import Tree, open_tree
 from flwr_fbo.tasks.papers.data.cache import Arrays, parsed
 from flwr_fbo.tasks.papers.data.errors import DataError
