@@ -6,16 +6,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-import numpy as np
-
 from flwr_fbo.core.protocol import Server
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta
 from flwr_fbo.privacy.ledger import Ledger
-from flwr_fbo.privacy.releases import Released
-from flwr_fbo.strategies.base import Release, RunPlan, logger
+from flwr_fbo.privacy.releases import Release, ReleaseMemory
+from flwr_fbo.strategies.base import RunPlan, logger
 from flwr_fbo.strategies.fts import PAPER_AGENT, ThompsonStrategy
 from flwr_fbo.tasks import Task
 
@@ -119,15 +117,12 @@ class DPFTSDE(ThompsonStrategy):
     def release(self) -> Release | None:
         """See :class:`FBOStrategy`."""
         assert isinstance(self.server, DPFTSDEServer)
-        known = self.server.released.to_dict()
-        if not known["rounds"]:
-            return None
-        vector = np.array(known["vectors"][-1])
-        return Release(vector, known["deviations"][-1], known["rounds"][-1])
+        known = self.server.released.releases
+        return known[-1] if known else None
 
     def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`: of the average of all releases, by inverse variance."""
-        memory = Released()
+        memory = ReleaseMemory()
         for r in released:
             memory.add(r.vector, r.deviation, r.round)
         weights = memory.average()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import json
+import io
 import math
 
 import numpy as np
 import pytest
 
 from flwr_fbo.privacy.checks import PrivacyError
-from flwr_fbo.privacy.releases import Released
+from flwr_fbo.privacy.releases import ReleaseMemory
 
 
 def test_before_the_first_release_there_is_nothing():
-    memory = Released()
+    memory = ReleaseMemory()
     assert memory.latest is None
     assert memory.average() is None
     assert math.isnan(memory.deviation())
@@ -21,7 +21,7 @@ def test_before_the_first_release_there_is_nothing():
 
 
 def test_average_by_hand():
-    memory = Released()
+    memory = ReleaseMemory()
     memory.add(np.array([1.0, 0.0]), 1.0, 0)
     memory.add(np.array([4.0, 3.0]), 2.0, 2)
     np.testing.assert_allclose(memory.average(), [1.6, 0.6])  # weights 4/5 and 1/5
@@ -33,7 +33,7 @@ def test_average_by_hand():
 def test_averaging_removes_noise_as_stated():
     rng = np.random.default_rng(0)
     signal, deviations = rng.normal(size=2000), [1.0, 0.5, 2.0, 1.0]
-    memory = Released()
+    memory = ReleaseMemory()
     for t, deviation in enumerate(deviations):
         memory.add(signal + deviation * rng.normal(size=2000), deviation, t)
     left = (memory.average() - signal).std()
@@ -42,28 +42,41 @@ def test_averaging_removes_noise_as_stated():
 
 
 def test_old_rounds_fade():
-    memory = Released(half_life=2.0)
+    memory = ReleaseMemory(half_life=2.0)
     memory.add(np.array([0.0]), 1.0, 0)
     memory.add(np.array([3.0]), 1.0, 2)
     np.testing.assert_allclose(memory.average(), [2.0])  # weights 1/3 and 2/3
 
 
 def test_without_noise_only_exact_releases_count():
-    memory = Released()
+    memory = ReleaseMemory()
     memory.add(np.array([5.0]), 1.0, 0)
     memory.add(np.array([1.0]), 0.0, 1)
     np.testing.assert_array_equal(memory.average(), [1.0])
     assert memory.deviation() == 0.0
 
 
-def test_what_is_added_is_a_copy_and_survives_json():
-    memory, vector = Released(half_life=5.0), np.ones((2, 3))
+def test_what_is_added_is_a_copy_and_survives_a_checkpoint():
+    memory, vector = ReleaseMemory(half_life=5.0), np.ones((2, 3))
     memory.add(vector, 0.5, 4)
+    memory.add(2.0 * vector, 0.25, 5)
     vector[:] = 9.0
-    again = Released.from_dict(json.loads(json.dumps(memory.to_dict())))
-    np.testing.assert_array_equal(again.latest, np.ones((2, 3)))
-    assert (again.half_life, again.deviation(), len(again)) == (5.0, 0.5, 1)
-    assert Released.from_dict(Released().to_dict()).half_life == math.inf
+    state = memory.to_dict()
+    assert [state[name].shape for name in ("vectors", "deviations", "rounds")] == [
+        (2, 2, 3), (2,), (2,)
+    ]  # fmt: skip
+    file = io.BytesIO()
+    np.savez(file, allow_pickle=False, **{k: v for k, v in state.items() if k != "half_life"})
+    file.seek(0)
+    stored = dict(np.load(file, allow_pickle=False))
+    again = ReleaseMemory.from_dict({"half_life": state["half_life"], **stored})
+    for one, other in zip(again.releases, memory.releases, strict=True):
+        np.testing.assert_array_equal(one.vector, other.vector)
+        assert (one.deviation, one.round) == (other.deviation, other.round)
+    np.testing.assert_array_equal(again.releases[0].vector, np.ones((2, 3)))
+    assert (again.half_life, again.deviation(), len(again)) == (5.0, memory.deviation(), 2)
+    empty = ReleaseMemory.from_dict(ReleaseMemory().to_dict())
+    assert (empty.half_life, len(empty)) == (math.inf, 0)
 
 
 @pytest.mark.parametrize(
@@ -76,9 +89,9 @@ def test_what_is_added_is_a_copy_and_survives_json():
     ],
 )
 def test_bad_releases(vector, deviation, round, message):
-    memory = Released()
+    memory = ReleaseMemory()
     memory.add(np.zeros(2), 1.0, 3)
     with pytest.raises(PrivacyError, match=message):
         memory.add(np.array(vector), deviation, round)
     with pytest.raises(PrivacyError, match="`half_life` must be > 0, but got 0"):
-        Released(half_life=0)
+        ReleaseMemory(half_life=0)

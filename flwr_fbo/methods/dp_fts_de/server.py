@@ -57,7 +57,7 @@ from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
 from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum, clip_rows
 from flwr_fbo.privacy.release_plan import ReleasePlan, plan_releases
-from flwr_fbo.privacy.releases import Released
+from flwr_fbo.privacy.releases import ReleaseMemory
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 from flwr_fbo.search.regions import home_regions
 
@@ -204,12 +204,12 @@ class DPFTSDESettings(ThompsonSettings):
         return tuple(t for t in listed if t < rounds)
 
 
-def memory(settings: DPFTSDESettings) -> Released:
+def memory(settings: DPFTSDESettings) -> ReleaseMemory:
     """An empty memory of releases, for what :func:`told` makes of them."""
-    return Released(HALF_LIFE if settings.advice == "recent" else math.inf)
+    return ReleaseMemory(HALF_LIFE if settings.advice == "recent" else math.inf)
 
 
-def told(settings: DPFTSDESettings, released: Released) -> Array | None:
+def told(settings: DPFTSDESettings, released: ReleaseMemory) -> Array | None:
     """What agents are told of the releases so far: (P, M), or None before the first."""
     return released.latest if settings.advice == "last" else released.average()
 
@@ -388,5 +388,5 @@ class DPFTSDEServer(ThompsonServer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """See :class:`flwr_fbo.core.protocol.Server`."""
         super().load_state_dict(state)
-        self.released = Released.from_dict(state["released"])
+        self.released = ReleaseMemory.from_dict(state["released"])
         self.exhausted = bool(state["exhausted"])
