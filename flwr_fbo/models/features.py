@@ -10,14 +10,14 @@ paper                       here                             shape
 ``b_i``                     ``features.phases``              (M,)
 ``phi(x)``                  ``features(x)``                  (n, M)
 ``Phi(X_t)``                ``design``                       (t, M)
-``Phi(X_t) Phi(X_t)'``      ``features.products(x)``         (t, t)
+``Phi(X_t) Phi(X_t)'``      ``features.gram(x)``             (t, t)
 ``lambda`` or ``sigma^2``   ``noise``                        scalar
 ``nu_t``                    ``posterior.mean()``             (M,)
 ``omega``                   ``posterior.sample(rng)``        (M,)
 ==========================  ===============================  ==========
 
-The features approximate a kernel, :math:`k(x, x') \approx \phi(x)^\top \phi(x')`, so a function
-drawn from the Gaussian process posterior is one weight vector: that is what agents send.
+The features approximate a kernel, :math:`k(x, x') \approx \phi(x)^\top \phi(x')`. A function
+drawn from the posterior of a Gaussian process is then one weight vector, which agents can send.
 """
 
 from __future__ import annotations
@@ -33,15 +33,17 @@ from scipy.linalg import solve_triangular
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.models.kernels import Kernel
-from flwr_fbo.models.linalg import factorise, lift, solve
+from flwr_fbo.models.linalg import add_to_diagonal, factorise, solve
 
-#: The range of :func:`feature_scales` in the unit cube, the first a square root of D.
-WIDEST, NARROWEST = 0.36, 0.03
-FEATURES_A_PLACE = 4.0
-#: With up to so many coordinates, features are computed coordinate by coordinate.
+#: The longest and the shortest of :func:`feature_lengthscales`; the longest is multiplied by the
+#: square root of the dimension.
+LONGEST, SHORTEST = 0.36, 0.03
+#: How many features it takes to represent one cell that is a length scale wide.
+FEATURES_PER_CELL = 4.0
+#: With up to this many coordinates, features are computed coordinate by coordinate.
 FEW_COORDINATES = 8
-#: No more rows than this are remembered.
-REMEMBERED = 512
+#: The features of at most this many points are cached.
+MAX_CACHED_POINTS = 512
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,7 +51,7 @@ class RandomFeatures:
     r"""The map :math:`\phi` of FTS App. A, normalised to :math:`\|\phi(x)\|_2 = 1`.
 
     The server draws frequencies and phases once and sends them as arrays, so agents need
-    neither a common seed nor a common numpy.
+    neither a common seed nor a common version of numpy.
     """
 
     frequencies: Array
@@ -66,48 +68,50 @@ class RandomFeatures:
     def draw(
         cls, kernel: Kernel, count: int, dimension: int, rng: np.random.Generator
     ) -> RandomFeatures:
-        """``count`` features of a kernel over ``dimension`` embedded coordinates."""
+        """Draw ``count`` features of a kernel over ``dimension`` embedded coordinates."""
         frequencies = kernel.frequencies(count, dimension, rng)  # s_i ~ p(s)
         return cls(frequencies, rng.uniform(0.0, 2.0 * np.pi, count))  # b_i ~ U[0, 2 pi]
 
     @property
     def count(self) -> int:
-        """M, how many features there are."""
+        """Return M, the number of features."""
         return len(self.phases)
 
     def __call__(self, x: Array) -> Array:
-        """The features of the rows of x (n, E): (n, M), each row of norm one.
+        """Return the features of the rows of x (n, E): (n, M), read-only, each row of norm one.
 
-        The last rows are remembered: those of an agent's own points are asked for again and
-        again, one more at a time. They cannot be written to.
+        The features of the last points are cached, because an agent asks for the features of its
+        own points again and again, with one more point each time.
         """
-        return _shown(self._waves(x)) if self._is_much(x) else self._remembered(x).features
+        return _read_only(self._waves(x)) if self._too_large(x) else self._cached(x).features
 
-    def products(self, x: Array) -> Array:
-        """phi(x)'phi(x') for all pairs of rows of x (n, E): (n, n), remembered like the rows."""
-        if not self._is_much(x):
-            return self._remembered(x).products
+    def gram(self, x: Array) -> Array:
+        """Return phi(x)'phi(x') for all pairs of rows of x (n, E): (n, n), cached likewise."""
+        if not self._too_large(x):
+            return self._cached(x).gram
         waves = self._waves(x)
         return np.asarray(waves @ waves.T)
 
-    def _is_much(self, x: Array) -> bool:
-        return x.shape[1] > FEW_COORDINATES or len(x) > REMEMBERED
+    def _too_large(self, x: Array) -> bool:
+        return x.shape[1] > FEW_COORDINATES or len(x) > MAX_CACHED_POINTS
 
-    def _remembered(self, x: Array) -> _Rows:
-        known: _Rows | None = self.__dict__.get("_rows")
-        if known is None or not known.begin(x):
-            self.__dict__["_rows"] = known = _Rows(x.shape[1], self.count)
-        if known.count < len(x):
-            new = x[known.count :]
-            known.add(new, self._waves(new))
-        return known
+    def _cached(self, x: Array) -> _FeatureCache:
+        """Return the cache, filled so that its first points are the rows of x."""
+        cache: _FeatureCache | None = self.__dict__.get("_cache")
+        if cache is None or not cache.is_prefix_of(x):
+            self.__dict__["_cache"] = cache = _FeatureCache(x.shape[1], self.count)
+        if cache.count < len(x):
+            new = x[cache.count :]
+            cache.add(new, self._waves(new))
+        return cache
 
     def _waves(self, x: Array) -> Array:
+        """Return cos(Sx + b) over its norm for each row of x (n, E): (n, M)."""
         if x.shape[1] > FEW_COORDINATES:
             waves = x @ self.frequencies.T + self.phases
         else:
-            # Not by a product of matrices: in its last bit a row must not depend on how many
-            # others there are, or an agent that was restored would propose other points.
+            # A product of matrices would make the last bit of a row depend on the number of rows,
+            # and a restored agent would then propose other points than the original.
             waves = np.empty((len(x), self.count))
             waves[:] = self.phases
             for coordinate, frequencies in zip(x.T, self.frequencies.T, strict=True):
@@ -123,10 +127,10 @@ class RandomFeatures:
         return frequencies, np.vstack([frequencies.T, self.phases.astype(np.float32)])
 
     def scan(self, x: Array, weights: Array) -> Array:
-        """phi(x)' omega for one weight vector (M,) or one a row (n, M), in single precision: (n,).
+        """Return phi(x)' omega in single precision, for weights (M,) or one a row (n, M): (n,).
 
-        To find where a function is large it is enough; cosines in double precision take most of
-        the time of :meth:`__call__` (`benchmarks.ratios`, "scan of the features").
+        Single precision is enough to find where a function is large, and cosines in double
+        precision take most of the time of :meth:`__call__` (`benchmarks.ratios`).
         """
         rows = np.ones((len(x), x.shape[1] + 1), np.float32)
         rows[:, :-1] = x
@@ -138,21 +142,22 @@ class RandomFeatures:
         return np.asarray(dot, dtype=np.float64)
 
     def value(self, x: Array, weights: Array) -> Array:
-        """phi(x)' omega in double precision: (n,)."""
+        """Return phi(x)' omega in double precision: (n,)."""
         waves = self._waves(x)
         return np.asarray(np.einsum("nm,nm->n", waves, np.broadcast_to(weights, waves.shape)))
 
     def value_and_gradient(
-        self, x: Array, weights: Array, roughly: bool = False
+        self, x: Array, weights: Array, single_precision: bool = False
     ) -> tuple[Array, Array]:
-        """phi(x)' omega and its gradient in x: (n,) and (n, E); roughly is in single precision.
+        """Return phi(x)' omega (n,) and its gradient in x (n, E).
 
         With c = cos(Sx + b) and f = c'omega / |c|, the gradient is
         -(sin(Sx + b) * (omega - f c / |c|)) S / |c|.
         """
-        angles = x @ self.frequencies.T  # (n, M), in double precision: they are large
+        # Angles are large numbers: they are computed in double precision and then rounded.
+        angles = x @ self.frequencies.T  # (n, M)
         angles += self.phases
-        if roughly:
+        if single_precision:
             angles, weights = angles.astype(np.float32), weights.astype(np.float32)
         waves = np.cos(angles)
         norm = np.sqrt(np.einsum("nm,nm->n", waves, waves))  # (n,)
@@ -161,53 +166,54 @@ class RandomFeatures:
         waves *= (-value / norm)[:, None]
         waves += weights
         waves *= np.sin(angles, out=angles)
-        slope = waves @ (self._single[0] if roughly else self.frequencies)
-        slope /= -norm[:, None]
-        return value, slope
+        gradient = waves @ (self._single[0] if single_precision else self.frequencies)
+        gradient /= -norm[:, None]
+        return value, gradient
 
 
-class _Rows:
-    """Points, their features and the products of these: what there is of them grows in place."""
+class _FeatureCache:
+    """Points, their features and the Gram matrix of the features, extended in place."""
 
     def __init__(self, dimension: int, features: int) -> None:
-        self.count = self._multiplied = 0
+        self.count = self._gram_count = 0
         self._points, self._features = np.empty((0, dimension)), np.empty((0, features))
-        self._products = np.empty((0, 0))
+        self._gram = np.empty((0, 0))
 
-    def begin(self, x: Array) -> bool:
-        """Whether these points are the first of x."""
+    def is_prefix_of(self, x: Array) -> bool:
+        """Return whether the cached points are the first rows of x."""
         return len(x) >= self.count and np.array_equal(self._points[: self.count], x[: self.count])
 
     def add(self, points: Array, features: Array) -> None:
-        """More of them, with their features."""
+        """Append points (n, E) and their features (n, M)."""
         first, self.count = self.count, self.count + len(points)
-        self._points = _with_room(self._points, self.count)
-        self._features = _with_room(self._features, self.count)
+        self._points = _with_capacity(self._points, self.count)
+        self._features = _with_capacity(self._features, self.count)
         self._points[first : self.count] = points
         self._features[first : self.count] = features
 
     @property
     def features(self) -> Array:
-        """(n, M), read-only."""
-        return _shown(self._features[: self.count])
+        """Return the features of all points: (n, M), read-only."""
+        return _read_only(self._features[: self.count])
 
     @property
-    def products(self) -> Array:
-        """(n, n), read-only; made row by row, for the reason that is given in `_waves`."""
-        known, features = self._multiplied, self._features
-        if len(self._products) < self.count:
+    def gram(self) -> Array:
+        """Return the Gram matrix of all points: (n, n), read-only."""
+        known, features = self._gram_count, self._features
+        if len(self._gram) < self.count:
             larger = np.empty((len(features), len(features)))
-            larger[:known, :known] = self._products[:known, :known]
-            self._products = larger
+            larger[:known, :known] = self._gram[:known, :known]
+            self._gram = larger
+        # Row by row, so that the last bit does not depend on how many rows were added at once.
         for row in range(known, self.count):
             line = features[: row + 1] @ features[row]
-            self._products[row, : row + 1] = self._products[: row + 1, row] = line
-        self._multiplied = self.count
-        return _shown(self._products[: self.count, : self.count])
+            self._gram[row, : row + 1] = self._gram[: row + 1, row] = line
+        self._gram_count = self.count
+        return _read_only(self._gram[: self.count, : self.count])
 
 
-def _with_room(rows: Array, count: int) -> Array:
-    """The same rows, or where there is no room for so many, a copy with twice the room."""
+def _with_capacity(rows: Array, count: int) -> Array:
+    """Return the rows, copied to an array twice as large where ``count`` rows do not fit."""
     if count <= len(rows):
         return rows
     larger = np.empty((max(count, 2 * len(rows)), rows.shape[1]))
@@ -215,30 +221,31 @@ def _with_room(rows: Array, count: int) -> Array:
     return larger
 
 
-def _shown(view: Array) -> Array:
+def _read_only(view: Array) -> Array:
     view.flags.writeable = False
     return view
 
 
-def feature_scales(count: int, dimension: int) -> Array:
-    """A length scale for each of M features where none is given: (M, 1).
+def feature_lengthscales(count: int, dimension: int) -> Array:
+    """Return a length scale for each of M features, from long to short: (M, 1).
 
-    How narrow scores' peaks are is not known before anyone has evaluated anything, and features
-    are fixed then. So they are of many scales, evenly spread in the logarithm: from wide ones to
-    the narrowest that M features can still tell apart, at four features a place.
+    Features are fixed before anyone has evaluated anything, when nobody knows how narrow the
+    peaks of the scores are. Length scales are therefore spread evenly in the logarithm, from
+    long ones to the shortest that M features can still tell apart, at four features per cell.
     """
-    widest = WIDEST * math.sqrt(dimension)
-    narrowest = max(NARROWEST, (count / FEATURES_A_PLACE) ** (-1.0 / dimension))
-    return np.geomspace(min(narrowest, widest), widest, count)[:, None]
+    longest = LONGEST * math.sqrt(dimension)
+    shortest = max(SHORTEST, (count / FEATURES_PER_CELL) ** (-1.0 / dimension))
+    return np.geomspace(min(shortest, longest), longest, count)[:, None]
 
 
 class WeightPosterior:
     r"""The posterior :math:`\omega \sim N(\nu_t, \lambda \Sigma_t^{-1})` of equation (2).
 
     :math:`\Sigma_t = \Phi^\top \Phi + \lambda I` and :math:`\nu_t = \Sigma_t^{-1} \Phi^\top y`.
-    With fewer observations than features the same distribution is computed from the t x t
-    Gram matrix, by equation (5) for the mean and, for a sample, by correcting a prior draw
-    (Matheron's rule); ``form`` overrides that choice. Whoever has the Gram matrix gives it.
+    With fewer observations than features, the same distribution is computed from the t x t
+    Gram matrix: the mean by equation (5), and a sample by correcting a draw from the prior
+    (Matheron's rule). ``form`` overrides this choice, and ``gram`` is the Gram matrix where the
+    caller has it.
     """
 
     def __init__(
@@ -258,20 +265,21 @@ class WeightPosterior:
 
     @classmethod
     def at(cls, features: RandomFeatures, x: Array, scores: Array, noise: float) -> WeightPosterior:
-        """Of the weights of some features, given scores at x (n, E)."""
-        gram = features.products(x) if len(x) < features.count else None
+        """Return the posterior of the features' weights, given scores (t,) at x (t, E)."""
+        gram = features.gram(x) if len(x) < features.count else None
         return cls(features(x), scores, noise, gram=gram)
 
     @cached_property
     def _factor(self) -> Array:
+        """The Cholesky factor of Sigma_t (M, M), or of Phi Phi' + lambda I (t, t)."""
         if self.form == "design":
             square = self.design.T @ self.design
         else:
             square = self.design @ self.design.T if self._gram is None else self._gram.copy()
-        return factorise(lift(square, self.noise))
+        return factorise(add_to_diagonal(square, self.noise))
 
     def mean(self) -> Array:
-        """nu_t: (M,)."""
+        """Return nu_t: (M,)."""
         if not len(self.scores):
             return np.zeros(self.design.shape[1])
         if self.form == "gram":  # equation (5): Sigma^-1 Phi' = Phi' (Phi Phi' + lambda I)^-1
@@ -279,13 +287,13 @@ class WeightPosterior:
         return np.asarray(solve(self._factor, self.design.T @ self.scores))
 
     def sample(self, rng: np.random.Generator) -> Array:
-        """One draw of omega: (M,)."""
+        """Draw omega: (M,)."""
         normal = rng.standard_normal(self.design.shape[1])
         if not len(self.scores):
             return np.asarray(normal)
-        if self.form == "gram":
+        if self.form == "gram":  # Matheron: omega_0 + Phi' (Phi Phi' + lambda I)^-1 (y - ...)
             noise = np.sqrt(self.noise) * rng.standard_normal(len(self.scores))
             residual = self.scores - self.design @ normal - noise
             return np.asarray(normal + self.design.T @ solve(self._factor, residual))
-        spread = solve_triangular(self._factor, normal, lower=True, trans="T")  # cov Sigma^-1
-        return np.asarray(self.mean() + np.sqrt(self.noise) * spread)
+        deviation = solve_triangular(self._factor, normal, lower=True, trans="T")  # cov Sigma^-1
+        return np.asarray(self.mean() + np.sqrt(self.noise) * deviation)

@@ -27,8 +27,8 @@ from scipy.linalg import solve_triangular
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
-from flwr_fbo.models.kernels import Kernel, blocks, plain_distance, rough_distance
-from flwr_fbo.models.linalg import extend, factorise, lift, solve
+from flwr_fbo.models.kernels import Kernel, blocks, scaled_distance, scaled_distance_single
+from flwr_fbo.models.linalg import add_to_diagonal, append_row, factorise, solve
 
 #: Features that carry the prior part of a path. The data part is exact, so that this bounds
 #: only how well the prior's shape is met far from the data.
@@ -85,10 +85,10 @@ class Path:
         coefficients, variance = self.coefficients, self.kernel.variance
         size = variance * float(np.sqrt(coefficients @ coefficients))
         if size * (1.0 + float(lengths.max())) * 2.0**-22 < SCAN_ROUNDING:
-            correlation = self.kernel.correlation(rough_distance(scaled, centres, lengths))
+            correlation = self.kernel.correlation(scaled_distance_single(scaled, centres, lengths))
             return np.asarray(value + variance * (correlation @ coefficients.astype(np.float32)))
         for rows in blocks(len(x), len(centres)):
-            squared = plain_distance(scaled[rows], centres, lengths)
+            squared = scaled_distance(scaled[rows], centres, lengths)
             value[rows] += variance * (self.kernel.correlation(squared) @ coefficients)
         return value
 
@@ -97,7 +97,7 @@ class Path:
         value = self.features.value(x, self.functions(regions))
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value
-        squared = plain_distance(x / self.kernel.lengthscales, *self._scaled)
+        squared = scaled_distance(x / self.kernel.lengthscales, *self._scaled)
         weights = self.kernel.variance * self.coefficients
         return np.asarray(value + self.kernel.correlation(squared) @ weights)
 
@@ -112,7 +112,7 @@ class Path:
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value, gradient
         scaled, scales = x / self.kernel.lengthscales, self.kernel.lengthscales
-        correlation, slope = self.kernel.profile(plain_distance(scaled, *self._scaled))
+        correlation, slope = self.kernel.profile(scaled_distance(scaled, *self._scaled))
         weights = self.kernel.variance * self.coefficients
         slope *= 2.0 * weights  # d/d r^2, times 2: (n, t)
         pull = slope.sum(axis=1)[:, None] * scaled - slope @ self._scaled[0]
@@ -149,7 +149,7 @@ class GaussianProcess:
         square = np.zeros((count, count))
         start = count // BLOCK * BLOCK
         if not len(known):
-            known = lift(self.kernel(self.x[:start], self.x[:start]), self.noise)
+            known = add_to_diagonal(self.kernel(self.x[:start], self.x[:start]), self.noise)
         square[: len(known), : len(known)] = known
         for row in range(len(known), count):
             cross = self.kernel(self.x[row : row + 1], self.x[:row])[0]  # (row,)
@@ -166,7 +166,7 @@ class GaussianProcess:
         """The factor of all rows from that of the first ``known``, one row at a time."""
         square = self.covariance
         for row in range(known, len(self.x)):
-            larger = extend(factor, square[row, :row], square[row, row])
+            larger = append_row(factor, square[row, :row], square[row, row])
             factor = factorise(square[: row + 1, : row + 1]) if larger is None else larger
         return factor
 

@@ -8,12 +8,13 @@ paper               here                                   shape
 ``k(x, x')``        ``kernel(a, b)``                       (n, m)
 ``l``               ``lengthscales``                       (E,), or () for all
 ``sigma_0^2``       ``variance``                           scalar
+``r^2``             ``squared``                            (n, m)
 ``s_i ~ p(s)``      ``kernel.frequencies(count, E, rng)``  (M, E)
 ==================  =====================================  ======================
 
-Every kernel here is a profile of the scaled squared distance
-:math:`r^2 = \sum_d (a_d - b_d)^2 / l_d^2`, so one derivative with respect to ``r^2`` serves
-the gradients in the inputs and in the length scales alike.
+Every kernel here is a function of the scaled squared distance
+:math:`r^2 = \sum_d (a_d - b_d)^2 / l_d^2`. One derivative with respect to ``r^2`` therefore
+serves both the gradients in the inputs and the gradients in the length scales.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 
-#: Covariances that are worked on together, where there are many.
-CACHED = 2**14
+#: Number of covariances that :func:`blocks` lets one block hold, so that the block stays in the
+#: processor's cache.
+BLOCK_ENTRIES = 2**14
 
 
 @dataclass(frozen=True, eq=False)
 class Kernel(ABC):
-    """A stationary covariance function, given by its profile in the scaled squared distance."""
+    """A stationary covariance function of the scaled squared distance ``r^2``."""
 
     lengthscales: float | Array = 1.0
     variance: float = 1.0
@@ -45,45 +47,45 @@ class Kernel(ABC):
 
     @abstractmethod
     def profile(self, squared: Array) -> tuple[Array, Array]:
-        """Correlation and its derivative, both as functions of the scaled squared distance."""
+        """Return the correlation at each ``r^2``, and its derivative in ``r^2``."""
 
     @abstractmethod
     def correlation(self, squared: Array) -> Array:
-        """The correlation alone, in the precision of what is given."""
+        """Return the correlation at each ``r^2``, in the precision of ``squared``."""
 
     @abstractmethod
     def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
-        """Draws from the spectral density p(s): (count, dimension)."""
+        """Draw frequencies from the spectral density p(s): (count, dimension)."""
 
     def __call__(self, a: Array, b: Array) -> Array:
-        """Covariances between the rows of a (n, E) and of b (m, E): (n, m)."""
+        """Return the covariances between the rows of a (n, E) and of b (m, E): (n, m)."""
         return self.variance * self.correlation(squared_distance(a, b, self.lengthscales))
 
 
 @dataclass(frozen=True, eq=False)
 class SquaredExponential(Kernel):
-    r"""FTS App. A: :math:`k = \sigma_0^2 \exp(-r^2 / 2)`, with a Gaussian spectrum."""
+    r"""The kernel of FTS App. A: :math:`k = \sigma_0^2 \exp(-r^2 / 2)`."""
 
     def profile(self, squared: Array) -> tuple[Array, Array]:
-        """Correlation exp(-r^2 / 2) and its derivative in r^2."""
+        """Return exp(-r^2 / 2) and its derivative in ``r^2``."""
         value = np.exp(-0.5 * squared)
         return value, -0.5 * value
 
     def correlation(self, squared: Array) -> Array:
-        """exp(-r^2 / 2)."""
+        """Return exp(-r^2 / 2)."""
         return np.asarray(np.exp(-0.5 * squared))
 
     def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
-        """p(s) = N(0, l^-2 I)."""
+        """Draw frequencies from the Gaussian p(s) = N(0, l^-2 I)."""
         return np.asarray(rng.standard_normal((count, dimension)) / self.lengthscales)
 
 
 @dataclass(frozen=True, eq=False)
 class Matern(Kernel):
-    r"""Matern kernel of smoothness ``nu`` 1/2, 3/2 or 5/2, with a Student-t spectrum.
+    r"""The Matern kernel of smoothness ``nu`` 1/2, 3/2 or 5/2, with a Student-t spectrum.
 
-    With :math:`s = \sqrt{2 \nu r^2}`: nu=1/2 is :math:`e^{-s}`, 3/2 is :math:`(1 + s) e^{-s}`,
-    5/2 is :math:`(1 + s + s^2/3) e^{-s}`.
+    With :math:`s = \sqrt{2 \nu r^2}`, the correlation is :math:`e^{-s}` for nu = 1/2,
+    :math:`(1 + s) e^{-s}` for 3/2, and :math:`(1 + s + s^2/3) e^{-s}` for 5/2.
     """
 
     nu: float = 2.5
@@ -94,23 +96,24 @@ class Matern(Kernel):
             raise ValueError(f"`nu` must be 0.5, 1.5 or 2.5, but got {self.nu!r}")
 
     def profile(self, squared: Array) -> tuple[Array, Array]:
-        """Correlation and its derivative in r^2."""
+        """Return the correlation and its derivative in ``r^2``."""
         s = np.sqrt(2.0 * self.nu * np.maximum(squared, 0.0))
         decay = np.exp(-s)
-        if self.nu == 0.5:  # not differentiable at zero: the slope there is set to 0
+        if self.nu == 0.5:  # has no derivative at zero distance: the slope there is set to 0
             slope = np.divide(-0.5 * decay, s, out=np.zeros_like(s), where=s > 0)
             return decay, slope
-        rising = (1.0 + s) * decay
+        matern32 = (1.0 + s) * decay
         if self.nu == 1.5:
-            return rising, -1.5 * decay
+            return matern32, -1.5 * decay
+        # nu = 5/2, in place: a search evaluates this for a thousand rows at a time.
         s *= s
         s *= decay
         s *= 1.0 / 3.0
-        s += rising
-        return s, (-5.0 / 6.0) * rising
+        s += matern32
+        return s, (-5.0 / 6.0) * matern32
 
     def correlation(self, squared: Array) -> Array:
-        """The first of :meth:`profile`, in fewer passes over what may be a thousand rows."""
+        """Return the correlation, in fewer passes over memory than :meth:`profile` needs."""
         s = np.maximum(squared, 0.0)
         s *= 2.0 * self.nu
         np.sqrt(s, out=s)
@@ -127,31 +130,37 @@ class Matern(Kernel):
         return s
 
     def frequencies(self, count: int, dimension: int, rng: np.random.Generator) -> Array:
-        """p(s) is a multivariate t with 2 nu degrees of freedom: a Gaussian over a chi."""
+        """Draw from p(s), a multivariate t distribution with 2 nu degrees of freedom."""
+        # A multivariate t variable is a Gaussian over a chi variable that all coordinates share.
         gaussian = rng.standard_normal((count, dimension))
         mixing = np.sqrt(2.0 * self.nu / rng.chisquare(2.0 * self.nu, (count, 1)))
         return np.asarray(gaussian * mixing / self.lengthscales)
 
 
 def squared_distance(a: Array, b: Array, lengthscales: float | Array) -> Array:
-    """Scaled squared distances between the rows of a (n, E) and b (m, E): (n, m)."""
+    """Return ``r^2`` between the rows of a (n, E) and of b (m, E): (n, m)."""
     q = b / lengthscales
-    return plain_distance(a / lengthscales, q, np.einsum("me,me->m", q, q))
+    return scaled_distance(a / lengthscales, q, np.einsum("me,me->m", q, q))
 
 
-def plain_distance(p: Array, q: Array, lengths: Array) -> Array:
-    """Squared distances between rows p (n, E) and q (m, E), given the |q|^2 (m,): (n, m)."""
-    squared = p @ (-2.0 * q.T)
+def scaled_distance(p: Array, q: Array, lengths: Array) -> Array:
+    """Return ``r^2`` between rows p (n, E) and q (m, E) that are divided by the length scales.
+
+    ``lengths`` (m,) are the |q|^2, which callers keep. The result is (n, m).
+    """
+    squared = p @ (-2.0 * q.T)  # r^2 = |p|^2 - 2 p'q + |q|^2
     squared += np.einsum("ne,ne->n", p, p)[:, None]
     squared += lengths
     return np.asarray(np.maximum(squared, 0.0, out=squared))
 
 
-def rough_distance(p: Array, q: Array, lengths: Array) -> Array:
-    """The same in single precision, by one product: to 2^-22 of the largest |p|^2 or |q|^2.
+def scaled_distance_single(p: Array, q: Array, lengths: Array) -> Array:
+    """Return :func:`scaled_distance` in single precision: (n, m).
 
-    A distance of nearly zero may come out below zero.
+    The error is 2^-22 of the largest |p|^2 or |q|^2, so a distance of nearly zero may come out
+    below zero.
     """
+    # One product of matrices gives all three terms: (p, |p|^2, 1) (-2q, 1, |q|^2)'.
     left = np.ones((len(p), p.shape[1] + 2), np.float32)
     left[:, :-2] = p
     left[:, -2] = np.einsum("ne,ne->n", p, p)
@@ -162,14 +171,14 @@ def rough_distance(p: Array, q: Array, lengths: Array) -> Array:
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
-    """Slices of the rows, so that covariances with so many columns fit the processor's cache."""
-    height = max(1, CACHED // max(1, columns))
+    """Yield slices of the rows of a (rows, columns) matrix, each small enough for the cache."""
+    height = max(1, BLOCK_ENTRIES // max(1, columns))
     for start in range(0, rows, height):
         yield slice(start, start + height)
 
 
 def kernel_named(name: str, lengthscales: float | Array = 1.0, variance: float = 1.0) -> Kernel:
-    """The kernel that a setting such as ``kernel = "matern52"`` means."""
+    """Return the kernel that a setting such as ``kernel = "matern52"`` names."""
     if name == "se":
         return SquaredExponential(lengthscales, variance)
     orders = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}

@@ -1,7 +1,7 @@
-"""Factorising covariance matrices: repaired by jitter where rounding requires it, or refused.
+"""Cholesky factors of covariance matrices, repaired by jitter where rounding requires it.
 
-LAPACK is called as it is: what scipy's functions do around it takes longer than a matrix of an
-agent's observations.
+The functions call LAPACK directly: for matrices as small as an agent's, the checks of scipy's
+own functions take longer than the factorisation.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from flwr_fbo.core.arrays import Array
 #: Jitter tried in turn, relative to the mean of the diagonal. Repeated points with almost no
 #: noise are the usual cause; 1e-6 of the variance changes no decision.
 JITTER = (0.0, 1e-12, 1e-10, 1e-8, 1e-6)
+#: A row is appended to a factor only if more than this share of its variance is new.
+LEAST_NEW_VARIANCE = 1e-10
 
 
 class FactorisationError(ArithmeticError):
@@ -21,14 +23,16 @@ class FactorisationError(ArithmeticError):
 
 
 def factorise(square: Array) -> Array:
-    """Lower Cholesky factor of a symmetric positive (semi-)definite matrix (n, n)."""
+    """Return the lower Cholesky factor of a positive (semi-)definite matrix (n, n)."""
     if not np.isfinite(square).all():
         raise FactorisationError("a covariance matrix must be finite, but has NaN or infinity")
     if not len(square):
         return np.zeros((0, 0))
     for jitter in JITTER:
-        lifted = lift(square.copy(), jitter * np.diag(square).mean()) if jitter else square
-        factor, failed = lapack.dpotrf(lifted, lower=1)
+        repaired = square
+        if jitter:
+            repaired = add_to_diagonal(square.copy(), jitter * np.diag(square).mean())
+        factor, failed = lapack.dpotrf(repaired, lower=1)
         if not failed:
             return np.asarray(factor)
     raise FactorisationError(
@@ -37,22 +41,24 @@ def factorise(square: Array) -> Array:
     )
 
 
-def lift(square: Array, amount: float) -> Array:
-    """A square matrix with something added to its diagonal, in place."""
+def add_to_diagonal(square: Array, amount: float) -> Array:
+    """Add an amount to the diagonal of a square matrix in place, and return the matrix."""
     diagonal = np.einsum("ii->i", square)  # a view
     diagonal += amount
     return square
 
 
-def extend(factor: Array, cross: Array, corner: float) -> Array | None:
-    """The factor after one more row: (n + 1, n + 1), or None where it must be made anew.
+def append_row(factor: Array, cross: Array, corner: float) -> Array | None:
+    """Return the Cholesky factor (n + 1, n + 1) of a matrix that has one more row.
 
-    ``cross`` (n,) are the covariances with the rows already there, ``corner`` the variance.
+    ``cross`` (n,) are the covariances with the rows already there, ``corner`` is the variance of
+    the new row. Return None where the new row is so nearly dependent on the others that the
+    factor must be computed anew.
     """
     n = len(factor)
     row = lapack.dtrtrs(factor, cross, lower=1)[0] if n else cross
     rest = corner - float(row @ row)
-    if not rest > 1e-10 * corner:
+    if not rest > LEAST_NEW_VARIANCE * corner:
         return None
     larger = np.zeros((n + 1, n + 1))
     larger[:n, :n] = factor
@@ -62,14 +68,14 @@ def extend(factor: Array, cross: Array, corner: float) -> Array | None:
 
 
 def solve(factor: Array, right: Array) -> Array:
-    """(L L')^-1 right for a lower factor L (n, n) and right (n,) or (n, m)."""
+    """Return (L L')^-1 right for a lower factor L (n, n) and right (n,) or (n, m)."""
     if not right.size:
         return np.zeros_like(right)
     return np.asarray(lapack.dpotrs(factor, right, lower=1)[0])
 
 
 def inverse_root(square: Array) -> Array:
-    """R (n, n), lower triangular, with R'R the inverse of a positive definite matrix."""
+    """Return the lower triangular R (n, n) with R'R the inverse of a positive definite matrix."""
     factor = factorise(square)
     if not len(factor):
         return factor

@@ -40,7 +40,7 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.models.gp import GaussianProcess, Path
-from flwr_fbo.models.kernels import blocks, plain_distance, rough_distance
+from flwr_fbo.models.kernels import blocks, scaled_distance, scaled_distance_single
 from flwr_fbo.models.linalg import inverse_root
 
 #: From derivatives by mean and by variance, (n,) each, to a gradient (n, E).
@@ -132,11 +132,11 @@ class TrendedProcess:
         kernel = self.process.kernel
         basis, scaled = self._basis(x, places, roughly), x / kernel.lengthscales
         if roughly and self._single_will_do:
-            squared = rough_distance(scaled, *self._scaled)
+            squared = scaled_distance_single(scaled, *self._scaled)
             return self._moments(basis.astype(np.float32), kernel.correlation(squared))[:2]
         parts = [
             self._moments(
-                basis[rows], kernel.correlation(plain_distance(scaled[rows], *self._scaled))
+                basis[rows], kernel.correlation(scaled_distance(scaled[rows], *self._scaled))
             )[:2]
             for rows in blocks(len(x), len(self.process.y))
         ]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flwr_fbo.models.features import RandomFeatures, WeightPosterior, feature_scales
+from flwr_fbo.models.features import RandomFeatures, WeightPosterior, feature_lengthscales
 from flwr_fbo.models.kernels import SquaredExponential, kernel_named
 
 
@@ -99,19 +99,19 @@ def test_shapes_are_checked():
 
 def test_scales_reach_from_wide_to_what_the_features_can_tell_apart():
     # D = 2, M = 200: .36 sqrt(2), and 50 places in the square, which are 50^-1/2 wide
-    scales = feature_scales(200, 2)
+    scales = feature_lengthscales(200, 2)
     assert scales.shape == (200, 1)
     np.testing.assert_allclose([scales.min(), scales.max()], [50**-0.5, 0.36 * 2**0.5])
     ratios = scales[1:] / scales[:-1]
     np.testing.assert_allclose(ratios, np.full((199, 1), ratios[0, 0]))
     # D = 1 has places enough for anything: .03 is the narrowest
-    np.testing.assert_allclose([feature_scales(200, 1).min(), feature_scales(200, 1).max()],
-                               [0.03, 0.36])  # fmt: skip
+    scales = feature_lengthscales(200, 1)
+    np.testing.assert_allclose([scales.min(), scales.max()], [0.03, 0.36])
 
 
 @given(st.integers(1, 500), st.integers(1, 20))
 def test_scales_are_never_beyond_the_widest(count, dimension):
-    scales = feature_scales(count, dimension)
+    scales = feature_lengthscales(count, dimension)
     assert np.all(scales > 0)
     assert scales.max() <= 0.36 * dimension**0.5 * (1 + 1e-12)
 
@@ -123,7 +123,7 @@ def test_features_of_many_scales_can_say_narrow_and_wide_functions(width):
     rng = np.random.default_rng(0)
     x = np.linspace(0, 1, 60)[:, None]
     y = np.exp(-0.5 * ((x[:, 0] - 0.37) / width) ** 2)
-    kernel = kernel_named("se", feature_scales(200, 1))
+    kernel = kernel_named("se", feature_lengthscales(200, 1))
     many = RandomFeatures.draw(kernel, 200, 1, rng)
     fine = np.linspace(0, 1, 501)[:, None]
     shape = many(fine) @ WeightPosterior(many(x), y - y.mean(), 0.3).mean()
@@ -259,18 +259,18 @@ def test_products_of_rows_are_remembered_and_the_same_to_the_last_bit(dimension)
     features = RandomFeatures.draw(SquaredExponential(0.2), 60, dimension, rng)
     for count in (0, 5, 6, 12, 12, 9, 20):
         features(x[:count])  # rows that are asked for alone change nothing
-        found = features.products(x[:count])
-        expected = RandomFeatures(features.frequencies, features.phases).products(x[:count])
+        found = features.gram(x[:count])
+        expected = RandomFeatures(features.frequencies, features.phases).gram(x[:count])
         assert np.array_equal(found, expected)
         rows = features(x[:count])
         np.testing.assert_allclose(found, rows @ rows.T, rtol=1e-12, atol=1e-14)
     x[3] += 0.1  # other rows than those that are remembered
     rows = features(x)
-    np.testing.assert_allclose(features.products(x), rows @ rows.T, rtol=1e-12, atol=1e-14)
+    np.testing.assert_allclose(features.gram(x), rows @ rows.T, rtol=1e-12, atol=1e-14)
     many = rng.random((600, dimension))  # more than are remembered
     rows = features(many)
-    np.testing.assert_allclose(features.products(many), rows @ rows.T, rtol=1e-12, atol=1e-14)
-    assert len(features.products(x)) == 20
+    np.testing.assert_allclose(features.gram(many), rows @ rows.T, rtol=1e-12, atol=1e-14)
+    assert len(features.gram(x)) == 20
 
 
 def test_a_posterior_at_points_is_that_of_their_features():
@@ -293,7 +293,7 @@ def test_values_by_rows_and_in_single_precision():
     expected = (features(x) * weights).sum(axis=1)
     np.testing.assert_allclose(features.value(x, weights), expected, rtol=1e-12)
     value, gradient = features.value_and_gradient(x, weights)
-    rough, slope = features.value_and_gradient(x, weights, roughly=True)
+    rough, slope = features.value_and_gradient(x, weights, single_precision=True)
     # angles are rounded to 2^-23 of some ten, and a weight's length is about nine
     np.testing.assert_allclose(rough, value, atol=1e-5)
     np.testing.assert_allclose(slope, gradient, atol=1e-4)

@@ -15,7 +15,7 @@ from flwr_fbo.models import gp as gp_module
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import BLOCK, GaussianProcess, Path
 from flwr_fbo.models.kernels import Matern, SquaredExponential, kernel_named
-from flwr_fbo.models.linalg import JITTER, FactorisationError, extend, factorise
+from flwr_fbo.models.linalg import JITTER, FactorisationError, append_row, factorise
 
 # ------------------------------------------------------------------ factors
 
@@ -34,7 +34,7 @@ def test_extension_is_the_factor_of_one_more_row():
     square = a @ a.T + np.eye(6)
     factor = np.zeros((0, 0))
     for n in range(6):
-        factor = extend(factor, square[:n, n], square[n, n])
+        factor = append_row(factor, square[:n, n], square[n, n])
     np.testing.assert_allclose(factor, factorise(square), rtol=1e-10)
 
 
@@ -50,7 +50,7 @@ def test_repeated_points_are_repaired_by_the_least_jitter_that_works():
 
 def test_a_row_that_adds_nothing_is_not_extended_by():
     factor = factorise(np.array([[1.0 + 1e-15]]))
-    assert extend(factor, np.array([1.0]), 1.0) is None
+    assert append_row(factor, np.array([1.0]), 1.0) is None
 
 
 def test_what_cannot_be_repaired_is_refused_not_replaced():

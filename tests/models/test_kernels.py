@@ -16,8 +16,8 @@ from flwr_fbo.models.kernels import (
     SquaredExponential,
     blocks,
     kernel_named,
-    plain_distance,
-    rough_distance,
+    scaled_distance,
+    scaled_distance_single,
     squared_distance,
 )
 
@@ -138,9 +138,9 @@ def test_rough_distances_are_good_to_the_last_bit_of_the_lengths():
     p, q = 5 * rng.random((30, 3)), 5 * rng.random((20, 3))
     lengths = (q * q).sum(axis=1)
     exact = ((p[:, None] - q[None]) ** 2).sum(-1)
-    np.testing.assert_allclose(plain_distance(p, q, lengths), exact, atol=1e-12)
+    np.testing.assert_allclose(scaled_distance(p, q, lengths), exact, atol=1e-12)
     # five products and sums of numbers of up to 75
-    np.testing.assert_allclose(rough_distance(p, q, lengths), exact, atol=5 * 75 * 2.0**-23)
+    np.testing.assert_allclose(scaled_distance_single(p, q, lengths), exact, atol=5 * 75 * 2.0**-23)
 
 
 def test_blocks_are_all_rows_in_order():
