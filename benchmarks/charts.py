@@ -38,7 +38,7 @@ def log_axis(powers: Any, label: str) -> Axis:
 
 def alone(drawn: Chart) -> str:
     """A chart as the text of an SVG file."""
-    found = re.search(r"<svg viewBox[^>]*>(.*?)</svg>", drawn.svg(), re.DOTALL)
+    found = re.search(r"<svg viewBox[^>]*>(.*?)</svg>", drawn.figure(), re.DOTALL)
     assert found is not None
     entries = "".join(
         _entry(i, look, label, drawn.height) for i, (look, label) in enumerate(drawn.legend)

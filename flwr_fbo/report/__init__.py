@@ -1,19 +1,35 @@
-"""A report of one or several runs: one HTML file, readable everywhere, for ever."""
+"""Reports of finished or interrupted runs: one HTML file that opens without a network."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
 
-from flwr_fbo.report.page import page
+from flwr_fbo.report.page import render_page
 from flwr_fbo.report.runs import read_run
 
 
 def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> Path:
-    """Write a report of run directories; beside the first one's result where not said."""
+    """Write a report of run directories and return the path of the HTML file.
+
+    Parameters
+    ----------
+    runs
+        Run directories. Several runs are compared with one another.
+    out
+        Path of the report; by default ``report.html`` in the first run directory.
+
+    Examples
+    --------
+    >>> from flwr_fbo import simulate
+    >>> from flwr_fbo.report import write_report
+    >>> result = simulate("synthetic", agents=2, rounds=2, points=50)
+    >>> write_report([result.run_dir]).name
+    'report.html'
+    """
     if not runs:
-        raise ValueError("a report needs at least one run directory")
-    text = page([read_run(run) for run in runs])
+        raise ValueError("a report needs at least one run directory, but got none")
+    text = render_page([read_run(run) for run in runs])
     path = Path(runs[0]) / "report.html" if out is None else Path(out)
     path.write_text(text, encoding="utf-8")
     return path

@@ -1,4 +1,8 @@
-"""What a run directory holds, read for a report. Every part may be missing but the settings."""
+"""The content of run directories, read for a report, and the curves computed from it.
+
+A report can be made at any time: only ``config.json`` must exist. An interrupted run has no
+result yet, and the server of a deployment never holds the agents' journals.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +20,13 @@ from flwr_fbo.core.space import Space
 from flwr_fbo.runs.directory import RoundTable, RunDirectory, RunDirectoryError
 from flwr_fbo.runs.result import Result, read_evaluations
 
-#: Points of a curve; more would not be seen.
-MOST_POINTS = 400
+#: Points of a curve. A reader would not see more of them.
+MAX_POINTS = 400
 
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is over, or as far as it got."""
+    """The content of one run directory; ``result`` is None while the run is not finished."""
 
     name: str
     config: Mapping[str, Any]
@@ -35,47 +39,51 @@ class Run:
 
     @property
     def title(self) -> str:
-        """Strategy and task, for people."""
+        """Strategy and task, as a heading."""
         return f"{self.config.get('strategy', '?')} on {self.config.get('task', '?')}"
 
     @property
     def metric(self) -> str:
-        """What is maximised."""
+        """Name of the score."""
         return "score" if self.result is None else self.result.metric
 
     @property
     def evaluations(self) -> list[Evaluation]:
-        """Those of all agents."""
+        """The evaluations of all agents, agent by agent."""
         return [e for history in self.histories for e in history]
 
 
 def read_run(folder: Path | str) -> Run:
-    """Read a run directory; one that is none is an error that names the missing file."""
+    """Return the content of a run directory and of the runs that it was compared with.
+
+    Raises :class:`~flwr_fbo.runs.directory.RunDirectoryError`, which names the file, where
+    ``config.json`` is missing or a file cannot be read.
+    """
     directory = RunDirectory(folder)
     config = directory.read_json("config.json")
     compared = sorted((directory.root / "compare").glob("*/config.json"))
     return Run(
         name=directory.root.resolve().name,
         config=config,
-        environment=_optional(directory, "environment.json") or {},
-        space=_space(directory),
+        environment=_read_optional(directory, "environment.json") or {},
+        space=_read_space(directory),
         rounds=RoundTable.read(directory.rounds),
         histories=read_evaluations(directory.agents, int(config.get("agents") or 0)),
-        result=_result(directory),
+        result=_read_result(directory),
         compared={path.parent.name: read_run(path.parent) for path in compared},
     )
 
 
-def _optional(directory: RunDirectory, name: str) -> Any:
+def _read_optional(directory: RunDirectory, name: str) -> Any:
     return directory.read_json(name) if (directory.root / name).exists() else None
 
 
-def _space(directory: RunDirectory) -> Space | None:
-    found = _optional(directory, "space.json")
-    return None if found is None else Space.from_dict(found)
+def _read_space(directory: RunDirectory) -> Space | None:
+    content = _read_optional(directory, "space.json")
+    return None if content is None else Space.from_dict(content)
 
 
-def _result(directory: RunDirectory) -> Result | None:
+def _read_result(directory: RunDirectory) -> Result | None:
     if not (directory.root / "result.json").exists():
         return None
     try:
@@ -86,34 +94,42 @@ def _result(directory: RunDirectory) -> Result | None:
 
 @dataclass(frozen=True)
 class Curve:
-    """Quartiles over the agents of the best so far, by the number of evaluations an agent made."""
+    """Quartiles over agents of the best value so far, by the agent's number of evaluations."""
 
-    count: Array
-    low: Array
-    median: Array
-    high: Array
+    count: Array  # (n,)
+    low: Array  # (n,)
+    median: Array  # (n,)
+    high: Array  # (n,)
 
 
 def best_so_far(
     histories: Sequence[Sequence[Evaluation]], what: str = "score", largest: bool = True
 ) -> Curve | None:
-    """The curve of a score or a regret; None where nobody has one.
+    """Return the curve of the best value so far, or None where no evaluation has a value.
 
-    At each number of evaluations it is over the agents that made so many and have a value.
+    The quartiles at ``count`` evaluations are over the agents that made ``count`` evaluations and
+    have a value by then.
+
+    Parameters
+    ----------
+    histories
+        Each agent's evaluations, in the order in which they were made.
+    what
+        The value: ``score`` or ``regret``.
+    largest
+        Whether the best value is the largest one.
     """
-    length = max((len(h) for h in histories), default=0)
-    table = np.full((len(histories), length), np.nan)
+    table = np.full((len(histories), max((len(h) for h in histories), default=0)), np.nan)
     for agent, history in enumerate(histories):
         values = [getattr(e, what) if e.score is not None else None for e in history]
-        table[agent, : len(values)] = [np.nan if v is None else v for v in values]
-        running = (np.fmax if largest else np.fmin).accumulate(table[agent, : len(values)])
-        table[agent, : len(values)] = running
-    known = np.isfinite(table).any(axis=0) if length else np.zeros(0, dtype=bool)
-    if not known.any():
+        known = np.array([np.nan if v is None else v for v in values])
+        # A failure has no value and keeps the best so far: fmax and fmin skip NaN.
+        table[agent, : len(values)] = (np.fmax if largest else np.fmin).accumulate(known)
+    columns = np.flatnonzero(np.isfinite(table).any(axis=0))
+    if not len(columns):
         return None
-    columns = np.flatnonzero(known)
-    if len(columns) > MOST_POINTS:
-        columns = columns[np.unique(np.linspace(0, len(columns) - 1, MOST_POINTS).astype(int))]
+    if len(columns) > MAX_POINTS:
+        columns = columns[np.unique(np.linspace(0, len(columns) - 1, MAX_POINTS).astype(int))]
     quartiles = np.nanquantile(table[:, columns], [0.25, 0.5, 0.75], axis=0)
     low, median, high = np.asarray(quartiles, dtype=np.float64)
     return Curve(np.asarray(columns + 1.0, dtype=np.float64), low, median, high)

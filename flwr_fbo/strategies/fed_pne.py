@@ -13,15 +13,9 @@ from flwr_fbo.core.settings import Settings
 from flwr_fbo.methods.comparators import load
 from flwr_fbo.methods.comparators.base import ComparatorSettings, PullServer
 from flwr_fbo.methods.comparators.fn_ucb import FNUCBServer
-from flwr_fbo.methods.fed_pne import (
-    FedPNEServer,
-    FedPNESettings,
-    cumulative_regret,
-    result,
-    tree,
-    tree_svg,
-    tree_text,
-)
+from flwr_fbo.methods.fed_pne.regret import cumulative_regret, result, tree, tree_text
+from flwr_fbo.methods.fed_pne.server import FedPNEServer
+from flwr_fbo.methods.fed_pne.settings import FedPNESettings
 from flwr_fbo.strategies.base import FBOStrategy, RunPlan
 from flwr_fbo.tasks import Task
 
@@ -74,7 +68,10 @@ class FedPNE(GlobalStrategy):
     def files(self) -> dict[str, str]:
         """See :class:`FBOStrategy`: the tree that was explored, as picture and text."""
         assert isinstance(self.server, FedPNEServer)
-        return {"tree.svg": tree_svg(self.server), "tree.txt": tree_text(self.server) + "\n"}
+        from flwr_fbo.report.tree import tree_svg
+
+        picture = tree_svg(tree(self.server), self.settings.arity)
+        return {"tree.svg": picture, "tree.txt": tree_text(self.server) + "\n"}
 
     def privacy(self) -> dict[str, Any] | None:
         """See :class:`FBOStrategy`: the guarantee that the settings name, against everybody."""

@@ -16,8 +16,9 @@ from flwr_fbo import DPFTSDE, FTS, Categorical, FedPNE, Float, Int, simulate, ta
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.parameters import Parameter
 from flwr_fbo.report import write_report
-from flwr_fbo.report.plots import SHADES, _shades, parameter_axis
+from flwr_fbo.report.plots import parameter_axis, rank_shades
 from flwr_fbo.report.runs import best_so_far
+from flwr_fbo.report.style import SHADES
 from flwr_fbo.report.svg import Chart, linear_axis
 from flwr_fbo.runs.directory import RunDirectoryError
 from tests.cli.test_cli import flwr_fbo
@@ -146,11 +147,11 @@ def test_curves_by_hand() -> None:
 
 
 def test_shades_are_ranks_within_an_agent() -> None:
-    assert _shades([evaluation(v) for v in (None, 0.0, 10.0, 1e9)]) == [-1, 3, 4, 6]
-    many = _shades([evaluation(float(v)) for v in range(100)])
+    assert rank_shades([evaluation(v) for v in (None, 0.0, 10.0, 1e9)]) == [-1, 3, 4, 6]
+    many = rank_shades([evaluation(float(v)) for v in range(100)])
     assert many == sorted(many)
     assert (many[0], many[-1]) == (0, SHADES - 1)
-    assert _shades([]) == []
+    assert rank_shades([]) == []
 
 
 @pytest.mark.parametrize(

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.methods.fed_pne.search import Outcome
-from flwr_fbo.methods.fed_pne.server import FedPNEServer
-from flwr_fbo.search.partition import Mask
+
+if TYPE_CHECKING:  # the server reports through this module
+    from flwr_fbo.methods.fed_pne.server import FedPNEServer
 
 LEVEL = 0.95
 
@@ -70,11 +69,6 @@ def half_interval(server: FedPNEServer, outcome: Outcome, row: int) -> float:
     return math.sqrt(2 * variance * math.log(2 * chosen_from / (1 - LEVEL)))
 
 
-def cumulative_regret(evaluations: Iterable[Evaluation]) -> Array:
-    """One agent's cumulative regret after each of its evaluations, in the order made."""
-    return np.cumsum([e.regret if e.regret is not None else math.nan for e in evaluations])
-
-
 def tree(server: FedPNEServer) -> list[dict[str, Any]]:
     """Every node that was pulled, JSON-ready, in the order of the phases."""
     rows: list[dict[str, Any]] = []
@@ -113,37 +107,7 @@ def tree_text(server: FedPNEServer, columns: int = 72) -> str:
     return "\n".join(lines)
 
 
-def tree_svg(server: FedPNEServer, width: int = 800, row: int = 28) -> str:
-    """The same as a picture: a row a phase, darker for better, outlined where eliminated."""
-    outcomes = server.outcomes()
-    height = row * max(len(outcomes), 1)
-    parts = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width} {height}" '
-        f'width="{width}" height="{height}" font-family="sans-serif" font-size="10">'
-    ]
-    for level, (search, o) in enumerate(outcomes):
-        shade = _shades(o.means, o.eliminated)
-        for j, (start, stop) in enumerate(_spans(server, o) * width):
-            colour = f"rgb({shade[j]},{shade[j]},255)" if not o.eliminated[j] else "none"
-            title = (
-                f"search {search}, phase {o.phase}, node ({o.depth}, {o.index[j]}): "
-                f"{o.means[j]:.4g} +- {o.widths[j]:.2g}, {int(o.pulls[j]) * o.replies} pulls"
-            )
-            parts.append(
-                f'<rect x="{start:.2f}" y="{level * row + 1}" '
-                f'width="{max(stop - start, 1.0):.2f}" height="{row - 2}" fill="{colour}" '
-                f'stroke="#999" stroke-width="0.5"><title>{title}</title></rect>'
-            )
-    return "\n".join([*parts, "</svg>", ""])
-
-
 def _spans(server: FedPNEServer, outcome: Outcome) -> Array:
     """Where each node lies when the partition's order is laid out on [0, 1]: (K, 2)."""
     count = server.settings.arity**outcome.depth  # Python integers: exact at any depth
     return np.array([[(i - 1) / count, i / count] for i in outcome.index])
-
-
-def _shades(means: Array, eliminated: Mask) -> list[int]:
-    kept = means[~eliminated]
-    low, spread = kept.min(), max(float(np.ptp(kept)), 1e-12)
-    return [int(220 - 180 * min(max((m - low) / spread, 0.0), 1.0)) for m in means]
