@@ -12,7 +12,7 @@ from flwr_fbo.runs.result import Result, read_evaluations
 
 
 def summary(result: Result) -> str:
-    """The end of a run for people: what was gained over whom, at which price, and where it is."""
+    """Return the summary of a finished run: gains over the baselines, privacy, failures, files."""
     rows = []
     if result.best and result.best[-1] is not None:
         spent = f"after {result.evaluations[-1]:g} evaluations each"
@@ -30,14 +30,14 @@ def summary(result: Result) -> str:
     if result.stopped_early:
         rows.append(("stopped early", result.stopped_early))
     if not result.complete:
-        rows.append(("go on with", f"flwr-fbo resume {result.run_dir}"))
+        rows.append(("continue with", f"flwr-fbo resume {result.run_dir}"))
     rows += [("time", f"{result.seconds:.1f} s"), ("results", result.run_dir)]
     title = f"{result.strategy} on {result.task}: {result.agents} agents"
     return "\n".join(["", title, *(f"  {label:<28} {text}" for label, text in rows)])
 
 
 def _first_failure(result: Result) -> list[tuple[str, str]]:
-    """What went wrong first in the user's own code, where the journals are at hand."""
+    """Return the first failed evaluation as a row, or nothing without journals or failures."""
     for agent, history in enumerate(
         read_evaluations(Path(result.run_dir) / "agents", result.agents)
     ):
@@ -48,9 +48,10 @@ def _first_failure(result: Result) -> list[tuple[str, str]]:
 
 
 def compared_text(result: Result, other: Result) -> str:
-    """By how much the agents' best are better than under another strategy, agent by agent."""
+    """Return how much better the agents' best are than in another run, compared agent by agent."""
     mine = {a["agent"]: a["best"] for a in result.agents_best if a["best"] is not None}
     theirs = {a["agent"]: a["best"] for a in other.agents_best if a["best"] is not None}
+    # Paired differences: agents differ in their data far more than strategies differ.
     gains = np.array([mine[n] - theirs[n] for n in mine if n in theirs])
     if not len(gains):
         return "-"
@@ -63,16 +64,16 @@ def compared_text(result: Result, other: Result) -> str:
 
 
 def privacy_text(result: Result) -> str:
-    """What the run guarantees, in one line."""
+    """Return the privacy guarantee of the run in one line."""
     if result.epsilon is None or result.delta is None:
-        return result.notice or "none: what agents share, they share as it is"
+        return result.notice or "none: agents add no noise to what they send"
     text = f"epsilon {result.epsilon:.3f} at delta {result.delta:.2e}, per agent, whole run"
     text += ", against the server too" if result.local else ""
     return f"{result.notice} (otherwise {text})" if result.notice else text
 
 
 def params_text(params: Mapping[str, Any]) -> str:
-    """Parameter values in one line."""
+    """Return the parameter values in one line."""
     return ", ".join(
         f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
         for name, value in params.items()
