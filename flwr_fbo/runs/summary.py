@@ -66,7 +66,7 @@ def compared_text(result: Result, other: Result) -> str:
 def privacy_text(result: Result) -> str:
     """Return the privacy guarantee of the run in one line."""
     if result.epsilon is None or result.delta is None:
-        return result.notice or "none: agents add no noise to what they send"
+        return result.notice or "none: no noise is added to what agents send"
     text = f"epsilon {result.epsilon:.3f} at delta {result.delta:.2e}, per agent, whole run"
     text += ", against the server too" if result.local else ""
     return f"{result.notice} (otherwise {text})" if result.notice else text
