@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 
+import mpmath
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from flwr_fbo.privacy import pld
 from flwr_fbo.privacy.accountants import accountant
@@ -12,6 +17,8 @@ from flwr_fbo.privacy.calibration import (
     default_delta,
     epsilon_of,
     fixed_size,
+    gaussian_epsilon,
+    gaussian_multiplier,
     noise_multiplier_for,
 )
 from flwr_fbo.privacy.checks import PrivacyError
@@ -79,6 +86,69 @@ def test_samples_of_fixed_size_are_calibrated_by_their_own_accountant():
         noise_multiplier_for(5.0, DELTA, [0.25], "fixed-size")
 
 
+def exact_delta(z: float, epsilon: float) -> mpmath.mpf:
+    """Balle and Wang's Theorem 8, left side, with as many digits as the context has."""
+    shift, middle = 1 / (2 * mpmath.mpf(z)), mpmath.mpf(epsilon) * mpmath.mpf(z)
+    high, low = (mpmath.erfc((middle + s) / mpmath.sqrt(2)) / 2 for s in (-shift, shift))
+    return high - mpmath.exp(epsilon) * low
+
+
+#: From 1e-300 to nearly 1, and no less often where people choose it.
+DELTAS = st.one_of(st.floats(-300.0, -1e-3), st.floats(-15.0, -0.31)).map(lambda e: 10.0**e)
+
+
+@given(st.floats(-9.0, 9.0), DELTAS)
+@settings(max_examples=300, deadline=None)
+def test_the_noise_of_one_release_is_enough_and_hardly_more(exponent, delta):
+    epsilon = 10.0**exponent
+    z = gaussian_multiplier(epsilon, delta)
+    with mpmath.workdps(80):
+        assert exact_delta(z, epsilon) <= delta
+        if 1e-3 <= epsilon <= 1e6 and 1e-15 <= delta <= 0.5:
+            assert exact_delta(z * (1 - 1e-8), epsilon) > delta
+
+
+@given(st.floats(-8.0, 11.0), DELTAS)
+@settings(max_examples=300, deadline=None)
+def test_the_epsilon_of_one_release_is_enough_and_hardly_more(exponent, delta):
+    z = 10.0**exponent
+    epsilon = gaussian_epsilon(z, delta)
+    with mpmath.workdps(80):
+        assert exact_delta(z, epsilon) <= delta
+        less = epsilon - 1e-10 * (1 + epsilon)
+        if 0.01 <= z <= 1000 and 1e-15 <= delta <= 0.5 and less > 0:
+            assert exact_delta(z, less) > delta
+
+
+@given(st.floats(1e-3, 100.0), st.floats(1e-12, 0.1))
+@settings(deadline=None)
+def test_noise_and_epsilon_of_one_release_are_each_others_inverse(epsilon, delta):
+    back = gaussian_epsilon(gaussian_multiplier(epsilon, delta), delta)
+    assert back == pytest.approx(epsilon, rel=1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-100, 1e20, 1e300])
+@pytest.mark.parametrize("delta", [5e-324, 1e-5, 1.0 - 2**-53])
+def test_one_release_at_the_ends_of_what_is_accepted(epsilon, delta):
+    assert gaussian_multiplier(epsilon, delta) > 0.0
+    assert gaussian_epsilon(epsilon, delta) >= 0.0  # here it is the noise that is extreme
+
+
+def test_one_release_agrees_with_the_accountant():
+    z = gaussian_multiplier(2.0, 1e-6)
+    assert 2.0 * (1 - 1e-9) <= epsilon_of(z, 1e-6, [1.0]) <= 2.0 * (1 + 1e-3)  # its grid rounds up
+
+
+def test_agents_without_noise_do_not_load_the_accounting_library():
+    """An agent answers every message in a process of its own, and the library takes 0.4 s."""
+    program = (
+        "import sys, flwr_fbo.privacy.local, flwr_fbo.methods.fed_pne.agent, "
+        "flwr_fbo.methods.thompson.local_privacy; "
+        "assert not {'dp_accounting', 'scipy.stats', 'mpmath'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True)
+
+
 def test_default_delta():
     assert default_delta(200) == pytest.approx(200**-1.1)
     with pytest.raises(PrivacyError, match="`agents` must be an integer >= 2, but got 1"):
@@ -89,6 +159,18 @@ def test_default_delta():
 def test_bad_epsilon(epsilon):
     with pytest.raises(PrivacyError, match="`epsilon` must be a finite number > 0, but got"):
         noise_multiplier_for(epsilon, DELTA, [0.5])
+
+
+@pytest.mark.parametrize(
+    ("function", "name"), [(gaussian_multiplier, "epsilon"), (gaussian_epsilon, "noise_multiplier")]
+)
+def test_bad_input_of_one_release(function, name):
+    for value in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(PrivacyError, match=f"`{name}` must be a finite number > 0, but got"):
+            function(value, 1e-5)
+    for delta in (0.0, 1.0):
+        with pytest.raises(PrivacyError, match=r"`delta` must be in \(0, 1\), but got"):
+            function(1.0, delta)
 
 
 def test_other_bad_input():

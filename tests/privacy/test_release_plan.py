@@ -10,7 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.privacy.calibration import (
     default_delta,
     epsilon_of,

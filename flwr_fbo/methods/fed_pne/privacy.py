@@ -37,10 +37,10 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
-from scipy import optimize, special
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings, MeanNoise
+from flwr_fbo.privacy.calibration import gaussian_epsilon, gaussian_multiplier
 from flwr_fbo.privacy.entropy import Entropy
 from flwr_fbo.privacy.mechanisms import Lattice
 from flwr_fbo.privacy.noise import GAUSSIAN, rounded
@@ -62,48 +62,19 @@ class Guarantees:
         }
 
 
-@lru_cache(maxsize=256)
-def gaussian_epsilon(mu: float, delta: float) -> float:
-    """The least epsilon of a Gaussian mechanism of sensitivity over deviation ``mu``."""
-    if mu == 0 or _gaussian_delta(0.0, mu) <= delta:
-        return 0.0
-    most = mu * (mu / 2 + math.sqrt(2 * math.log(1 / delta)))  # by the Gaussian tail bound
-    root = optimize.brentq(lambda e: _gaussian_delta(e, mu) - delta, 0.0, most, xtol=1e-12)
-    return float(root) * (1 + 1e-9)  # never below the solution
-
-
-@lru_cache(maxsize=256)
-def gaussian_sigma(epsilon: float, delta: float) -> float:
-    """The least deviation, at sensitivity 1, that is (epsilon, delta)-private."""
-
-    def excess(log_mu: float) -> float:
-        return _gaussian_delta(epsilon, math.exp(log_mu)) - delta
-
-    high = math.log(epsilon + 10.0)  # delta there is near 1 for any epsilon
-    root = optimize.brentq(excess, -60.0, high + 5.0, xtol=1e-12)
-    return math.exp(-float(root)) * (1 + 1e-9)
-
-
-def _gaussian_delta(epsilon: float, mu: float) -> float:
-    """Balle and Wang 2018, Theorem 8."""
-    first = special.ndtr(mu / 2 - epsilon / mu)
-    return float(first - math.exp(epsilon + special.log_ndtr(-mu / 2 - epsilon / mu)))
-
-
 @lru_cache(maxsize=64)
 def mean_noise(settings: FedPNESettings) -> MeanNoise:
     """The noise that keeps the settings' promise; none where they make no promise."""
     epsilon, delta = settings.epsilon, settings.delta
     if epsilon is None:
         return MeanNoise()
+    if settings.noise_on == "reward" and epsilon <= 1:  # Theorem D.1
+        return MeanNoise(math.sqrt(2 * math.log(1.25 / delta)) / epsilon, power=1)
+    sigma = gaussian_multiplier(epsilon, delta)
     if settings.protects == "user":
-        # `releases` means, each of sensitivity 1, are one release of sensitivity sqrt(releases)
-        return MeanNoise(math.sqrt(settings.most_means) * gaussian_sigma(epsilon, delta), power=0)
-    if settings.noise_on == "reward":
-        if epsilon <= 1:  # Theorem D.1
-            return MeanNoise(math.sqrt(2 * math.log(1.25 / delta)) / epsilon, power=1)
-        return MeanNoise(gaussian_sigma(epsilon, delta), power=1)
-    return MeanNoise(gaussian_sigma(epsilon, delta), power=2)
+        # `most_means` means, each of sensitivity 1, are one release of sensitivity its root
+        return MeanNoise(math.sqrt(settings.most_means) * sigma, power=0)
+    return MeanNoise(sigma, power=1 if settings.noise_on == "reward" else 2)
 
 
 @dataclass(frozen=True)
@@ -139,7 +110,8 @@ def guarantees(
     if not len(pulls):
         return Guarantees(delta, 0.0, 0.0)
     deviation = np.sqrt(mean_noise(settings).variance(pulls))  # (K,)
-    reward, user = float((1 / (pulls * deviation)).max()), math.sqrt((1 / deviation**2).sum())
+    # Noise over sensitivity: 1 / mu of the two neighbouring relations above.
+    reward, user = float((pulls * deviation).min()), float((1 / deviation**2).sum() ** -0.5)
     return Guarantees(delta, gaussian_epsilon(reward, delta), gaussian_epsilon(user, delta))
 
 
