@@ -122,7 +122,7 @@ class RandomFeatures:
 
     @cached_property
     def _single(self) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Frequencies (M, E), and transposed above the phases (E + 1, M), in single precision."""
+        """Return single-precision S (M, E), and S' above the phases (E + 1, M)."""
         frequencies = self.frequencies.astype(np.float32)
         return frequencies, np.vstack([frequencies.T, self.phases.astype(np.float32)])
 
@@ -271,7 +271,7 @@ class WeightPosterior:
 
     @cached_property
     def _factor(self) -> Array:
-        """The Cholesky factor of Sigma_t (M, M), or of Phi Phi' + lambda I (t, t)."""
+        """Return the Cholesky factor of Sigma_t (M, M), or of Phi Phi' + lambda I (t, t)."""
         if self.form == "design":
             square = self.design.T @ self.design
         else:

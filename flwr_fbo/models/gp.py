@@ -1,4 +1,4 @@
-r"""Exact Gaussian process regression: posterior, and functions drawn from it.
+r"""Exact Gaussian process regression: the posterior, and functions drawn from it.
 
 Notation
 
@@ -25,28 +25,30 @@ from functools import cached_property
 import numpy as np
 from scipy.linalg import solve_triangular
 
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
-from flwr_fbo.models.kernels import Kernel, blocks, scaled_distance, scaled_distance_single
+from flwr_fbo.models.kernels import Kernel, blocks, scaled_distance, scaled_distance_float32
 from flwr_fbo.models.linalg import add_to_diagonal, append_row, factorise, solve
+from flwr_fbo.models.surface import Surface
 
-#: Features that carry the prior part of a path. The data part is exact, so that this bounds
-#: only how well the prior's shape is met far from the data.
+#: Number of features that carry the prior part of a path. The data part is exact, so this number
+#: only bounds how closely the prior is approximated far from the data.
 PATH_FEATURES = 256
-#: The factor is made anew at multiples of so many observations and extended in between.
+#: The Cholesky factor is computed anew at multiples of this many observations, and extended row
+#: by row in between.
 BLOCK = 8
-#: A scan may be off by so much because of single precision.
+#: The error from single precision that a scan may have.
 SCAN_ROUNDING = 1e-3
-#: From so many observations on, paths are drawn in weight space: no cubic cost in t.
+#: From this many observations on, paths are drawn in weight space: no cubic cost in t.
 WEIGHT_SPACE_FROM = 1000
 
 
 @dataclass(frozen=True, eq=False)
-class Path:
-    """A function drawn once and then evaluated anywhere: phi(x)'w + k(x, centres) c.
+class Path(Surface):
+    """One function that can be evaluated anywhere: phi(x)'w + k(x, centres) c.
 
-    ``weights`` (M,) is one function; (P, M) is one a sub-region, and then :meth:`value` takes
-    the number of each row's sub-region.
+    ``weights`` w is (M,) for one function, or (P, M) for one function per sub-region. The second
+    term is absent where ``kernel``, ``centres`` (t, E) and ``coefficients`` (t,) are None.
     """
 
     features: RandomFeatures
@@ -55,45 +57,48 @@ class Path:
     centres: Array | None = None
     coefficients: Array | None = None
 
-    def functions(self, regions: np.ndarray | None, kind: type = np.float64) -> Array:
-        """The weights of all rows (M,), or of each by its sub-region (n, M)."""
+    def functions(self, regions: Indices | None, kind: type = np.float64) -> Array:
+        """Return the weights of all rows (M,), or those of each row's sub-region (n, M)."""
         weights: Array = self.weights.astype(kind, copy=False)
         if weights.ndim == 1:
             return weights
         if len(weights) == 1:
             return np.asarray(weights[0])
         if regions is None:
-            raise ValueError("a path with one function a sub-region needs each row's sub-region")
+            raise ValueError(
+                f"a path with {len(weights)} functions, one per sub-region, needs each row's "
+                "sub-region, but got `regions=None`"
+            )
         return np.asarray(weights[regions])
 
     @cached_property
     def _scaled(self) -> tuple[Array, Array]:
-        """The centres in length scales (t, E), and their squared lengths (t,)."""
+        """Return the centres over the length scales (t, E), and their squared lengths (t,)."""
         assert self.kernel is not None
         assert self.centres is not None
         scaled = self.centres / self.kernel.lengthscales
         return scaled, np.einsum("te,te->t", scaled, scaled)
 
-    def scan(self, x: Array, regions: np.ndarray | None = None) -> Array:
-        """The function at the rows of x (n, E), good to about 1e-3: (n,)."""
+    def scan(self, x: Array, regions: Indices | None = None) -> Array:
+        """Return the function at the rows of x (n, E), to about 1e-3: (n,)."""
         value = self.features.scan(x, self.functions(regions, np.float32))
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value
-        # In single precision, unless coefficients of both signs are so large, or length scales so
-        # short, that it would tell.
         scaled, (centres, lengths) = x / self.kernel.lengthscales, self._scaled
         coefficients, variance = self.coefficients, self.kernel.variance
+        # Large coefficients of both signs, or short length scales, amplify the rounding of single
+        # precision. Then this part is computed in double precision.
         size = variance * float(np.sqrt(coefficients @ coefficients))
         if size * (1.0 + float(lengths.max())) * 2.0**-22 < SCAN_ROUNDING:
-            correlation = self.kernel.correlation(scaled_distance_single(scaled, centres, lengths))
+            correlation = self.kernel.correlation(scaled_distance_float32(scaled, centres, lengths))
             return np.asarray(value + variance * (correlation @ coefficients.astype(np.float32)))
         for rows in blocks(len(x), len(centres)):
             squared = scaled_distance(scaled[rows], centres, lengths)
             value[rows] += variance * (self.kernel.correlation(squared) @ coefficients)
         return value
 
-    def value(self, x: Array, regions: np.ndarray | None = None) -> Array:
-        """The function at the rows of x (n, E): (n,)."""
+    def value(self, x: Array, regions: Indices | None = None) -> Array:
+        """Return the function at the rows of x (n, E): (n,)."""
         value = self.features.value(x, self.functions(regions))
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value
@@ -101,30 +106,34 @@ class Path:
         weights = self.kernel.variance * self.coefficients
         return np.asarray(value + self.kernel.correlation(squared) @ weights)
 
-    def value_and_gradient(
-        self, x: Array, regions: np.ndarray | None = None, roughly: bool = False
-    ) -> tuple[Array, Array]:
-        """The function (n,) and its gradient (n, E) at the rows of x (n, E).
+    def value_and_gradient(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+        """Return the function (n,) and its gradient (n, E) at the rows of x (n, E)."""
+        return self._value_and_gradient(x, regions, single_precision=False)
 
-        Roughly is with the features' part in single precision, to about 1e-6: to climb by.
-        """
-        value, gradient = self.features.value_and_gradient(x, self.functions(regions), roughly)
+    def value_and_gradient_for_climbing(
+        self, x: Array, regions: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return :meth:`value_and_gradient` with the features in single precision."""
+        return self._value_and_gradient(x, regions, single_precision=True)
+
+    def _value_and_gradient(
+        self, x: Array, regions: Indices | None, single_precision: bool
+    ) -> tuple[Array, Array]:
+        weights = self.functions(regions)
+        value, gradient = self.features.value_and_gradient(x, weights, single_precision)
         if self.kernel is None or self.centres is None or self.coefficients is None:
             return value, gradient
         scaled, scales = x / self.kernel.lengthscales, self.kernel.lengthscales
         correlation, slope = self.kernel.profile(scaled_distance(scaled, *self._scaled))
-        weights = self.kernel.variance * self.coefficients
-        slope *= 2.0 * weights  # d/d r^2, times 2: (n, t)
+        coefficients = self.kernel.variance * self.coefficients
+        # d r^2 / dx = 2 (x - centre) / l^2, so the gradient is a difference of two sums over t.
+        slope *= 2.0 * coefficients  # (n, t)
         pull = slope.sum(axis=1)[:, None] * scaled - slope @ self._scaled[0]
-        return value + correlation @ weights, gradient + pull / scales
-
-    def to_climb(self, x: Array, regions: np.ndarray | None = None) -> tuple[Array, Array]:
-        """:meth:`value_and_gradient`, roughly."""
-        return self.value_and_gradient(x, regions, roughly=True)
+        return value + correlation @ coefficients, gradient + pull / scales
 
 
 class GaussianProcess:
-    """The posterior of equation (1), extended one observation at a time."""
+    """The posterior of equation (1), given observations that are added one at a time."""
 
     def __init__(self, kernel: Kernel, noise: float, x: Array, y: Array) -> None:
         if not noise > 0:
@@ -136,14 +145,14 @@ class GaussianProcess:
 
     @cached_property
     def covariance(self) -> Array:
-        """K + noise I: (t, t)."""
-        return self._with_rows(np.zeros((0, 0)))
+        """Return the matrix K + noise I: (t, t)."""
+        return self._covariance_from(np.zeros((0, 0)))
 
-    def _with_rows(self, known: Array) -> Array:
-        """The covariances, from those of the first rows, which end in the same block, or of none.
+    def _covariance_from(self, known: Array) -> Array:
+        """Return the covariances, given those of the first rows (of the same block) or of none.
 
-        They are a function of the rows alone, to the last bit: those of whole blocks are computed
-        at once, and those of a block that has begun row by row.
+        Whole blocks are computed at once and the rows of a block that has begun one by one, so
+        that the result is a function of the rows alone, to the last bit.
         """
         count = len(self.x)
         square = np.zeros((count, count))
@@ -159,57 +168,56 @@ class GaussianProcess:
 
     @cached_property
     def _factor(self) -> Array:
+        """Return the Cholesky factor of the covariance: (t, t)."""
         start = len(self.x) // BLOCK * BLOCK
-        return self._extended(factorise(self.covariance[:start, :start]), start)
+        return self._factor_from(factorise(self.covariance[:start, :start]), start)
 
-    def _extended(self, factor: Array, known: int) -> Array:
-        """The factor of all rows from that of the first ``known``, one row at a time."""
+    def _factor_from(self, factor: Array, known: int) -> Array:
+        """Return the factor of all rows from the factor of the first ``known`` rows."""
         square = self.covariance
         for row in range(known, len(self.x)):
             larger = append_row(factor, square[row, :row], square[row, row])
             factor = factorise(square[: row + 1, : row + 1]) if larger is None else larger
         return factor
 
-    def _solve(self, right: Array) -> Array:
+    def solve(self, right: Array) -> Array:
+        """Return (K + noise I)^-1 right, for right (t,) or (t, n)."""
         return solve(self._factor, right)
 
-    def solve(self, right: Array) -> Array:
-        """(K + noise I)^-1 right, for right (t,) or (t, n)."""
-        return self._solve(right)
-
     def with_data(self, x: Array, y: Array) -> GaussianProcess:
-        """The same process given more rows of x, each added in O(t^2); all of y may be new.
+        """Return the process given more rows of x, each added in O(t^2); all of y may be new.
 
-        The factor is a function of the rows alone, to the last bit: a process built at once (by
-        an agent that was restored) and one that grew give identical samples.
+        The factor is a function of the rows alone, to the last bit. A process built at once (by
+        a restored agent) and a process that grew therefore draw identical samples.
         """
         larger = GaussianProcess(self.kernel, self.noise, x, y)
         known = len(self.y)
         if known // BLOCK == len(y) // BLOCK and np.array_equal(x[:known], self.x):
+            # Fill the cached properties from what is already computed.
             if "covariance" in self.__dict__:
-                larger.__dict__["covariance"] = larger._with_rows(self.covariance)
+                larger.__dict__["covariance"] = larger._covariance_from(self.covariance)
             if "_factor" in self.__dict__:
-                larger.__dict__["_factor"] = larger._extended(self._factor, known)
+                larger.__dict__["_factor"] = larger._factor_from(self._factor, known)
         return larger
 
     def with_scores(self, y: Array) -> GaussianProcess:
-        """The same process with other scores at the same rows, whose factor they share."""
+        """Return the process with other scores at the same rows, sharing the factor."""
         other = GaussianProcess(self.kernel, self.noise, self.x, y)
         other.__dict__["covariance"], other.__dict__["_factor"] = self.covariance, self._factor
         return other
 
     def posterior(self, x: Array) -> tuple[Array, Array]:
-        """Mean and variance of the function at the rows of x: (n,) and (n,)."""
+        """Return mean (n,) and variance (n,) of the function at the rows of x (n, E)."""
         if not len(self.y):
             return np.zeros(len(x)), np.full(len(x), self.kernel.variance)
         cross = self.kernel(x, self.x)  # (n, t)
-        mean = cross @ self._solve(self.y)
+        mean = cross @ self.solve(self.y)
         half = solve_triangular(self._factor, cross.T, lower=True)  # (t, n)
         variance = self.kernel.variance - (half * half).sum(axis=0)
         return mean, np.maximum(variance, 0.0)
 
     def information_gain(self) -> float:
-        """Half the log determinant of I + K / noise: what the data have told so far."""
+        """Return half the log determinant of I + K / noise: the information in the data."""
         if not len(self.y):
             return 0.0
         return float(np.log(np.diag(self._factor)).sum() - 0.5 * len(self.y) * np.log(self.noise))
@@ -217,10 +225,11 @@ class GaussianProcess:
     def sample_path(
         self, rng: np.random.Generator, beta: float = 1.0, features: int = PATH_FEATURES
     ) -> Path:
-        """A function from GP(mu_t, beta^2 sigma_t^2), drawn by pathwise conditioning.
+        """Draw a function from GP(mu_t, beta^2 sigma_t^2), by pathwise conditioning.
 
-        A prior draw phi'w is corrected at the data: mu_t + beta (phi'w - k (K + noise I)^-1
-        (Phi w + e)) has exactly the posterior's mean and, for an exact prior draw, covariance.
+        A draw phi'w from the prior is corrected at the data: mu_t + beta (phi'w - k (K + noise
+        I)^-1 (Phi w + e)) has exactly the posterior's mean. Where the prior draw is exact, the
+        covariance is exactly the posterior's too.
         """
         basis = RandomFeatures.draw(self.kernel, features, self.x.shape[1], rng)
         spread = np.sqrt(self.kernel.variance)
@@ -229,14 +238,15 @@ class GaussianProcess:
         weights = rng.standard_normal(features) * spread
         if not len(self.y):
             return Path(basis, beta * weights)
-        noise = np.sqrt(self.noise) * rng.standard_normal(len(self.y))
+        noise = np.sqrt(self.noise) * rng.standard_normal(len(self.y))  # e
         prior = basis(self.x) @ weights + noise
-        coefficients = self._solve(self.y - beta * prior)
+        coefficients = self.solve(self.y - beta * prior)
         return Path(basis, beta * weights, self.kernel, self.x, coefficients)
 
     def _weight_space_path(
         self, basis: RandomFeatures, rng: np.random.Generator, beta: float
     ) -> Path:
+        """Draw a path from the posterior of the features' weights, at a cost linear in t."""
         scale = np.sqrt(self.kernel.variance)
         posterior = WeightPosterior(scale * basis(self.x), self.y, self.noise)
         mean = posterior.mean()

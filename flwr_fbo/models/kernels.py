@@ -154,7 +154,7 @@ def scaled_distance(p: Array, q: Array, lengths: Array) -> Array:
     return np.asarray(np.maximum(squared, 0.0, out=squared))
 
 
-def scaled_distance_single(p: Array, q: Array, lengths: Array) -> Array:
+def scaled_distance_float32(p: Array, q: Array, lengths: Array) -> Array:
     """Return :func:`scaled_distance` in single precision: (n, m).
 
     The error is 2^-22 of the largest |p|^2 or |q|^2, so a distance of nearly zero may come out

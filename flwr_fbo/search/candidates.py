@@ -1,4 +1,4 @@
-"""Where a search looks first: points that are evenly spread, and points beside the best so far."""
+"""Where a search looks first: points spread evenly, and points beside the best so far."""
 
 from __future__ import annotations
 
@@ -11,15 +11,18 @@ from numpy.typing import NDArray
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.space import Space
-from flwr_fbo.search.newton import Care
+from flwr_fbo.search.newton import AscentOptions
 
-#: Candidates of a search, and the best of them from which it climbs.
+#: Number of candidates of a search, and how many of the best candidates start an ascent.
 CANDIDATES = 1000
 STARTS = 20
 
 
 def quasi_random(count: int, dimension: int, rng: np.random.Generator) -> Array:
-    """A shifted additive-recurrence sequence (R. Roberts): ``count`` evenly spread points."""
+    """Return evenly spread points of the unit cube, shifted at random: (count, D).
+
+    The points are an additive-recurrence sequence (M. Roberts).
+    """
     points = rng.random(dimension) + _unshifted(count, dimension)
     return np.asarray(points - (points >= 1.0))
 
@@ -27,7 +30,7 @@ def quasi_random(count: int, dimension: int, rng: np.random.Generator) -> Array:
 @lru_cache(maxsize=8)
 def _unshifted(count: int, dimension: int) -> Array:
     ratio = 2.0
-    for _ in range(50):  # the positive root of x^(D+1) = x + 1
+    for _ in range(50):  # iterates to the positive root of x^(D+1) = x + 1
         ratio = (1.0 + ratio) ** (1.0 / (dimension + 1))
     steps = ratio ** -np.arange(1.0, dimension + 1)
     points = np.arange(1, count + 1)[:, None] * steps % 1.0
@@ -37,69 +40,72 @@ def _unshifted(count: int, dimension: int) -> Array:
 
 @dataclass(frozen=True)
 class NearIncumbents:
-    """A search of a continuous space with fewer candidates, of which some lie by the incumbents.
+    """A search of a continuous space with few candidates, some of them near the incumbents.
 
-    What is narrow in expected improvement lies beside the best points so far, where a thousand
-    points spread over the whole space may miss it and a few at all distances do not. Elsewhere it
-    is as wide as the model's functions are.
+    The narrow peaks of expected improvement lie beside the best points so far. A thousand points
+    spread over the whole space may miss such a peak, and a few points at all distances from the
+    incumbents do not. Elsewhere expected improvement is as wide as the model's functions are.
     """
 
-    #: Of spaces with at most so many coordinates. In four it found tops as high, but optimisations
-    #: of 30 queries ended 0.04 +- 0.02 worse, of a spread of 1.
-    coordinates: int = 2
-    #: Candidates over the whole space.
+    #: Largest dimension of the spaces searched this way. In four dimensions the search found tops
+    #: as high, but optimisations of 30 queries ended 0.04 +- 0.02 worse, of a spread of 1.
+    max_dimension: int = 2
+    #: Number of candidates over the whole space.
     candidates: int = 128
-    #: Around each incumbent, at distances from the first to the last, times the root of D.
-    probes: int = 8
+    #: Number of candidates around each incumbent, at distances between the nearest and the
+    #: farthest, times the square root of D.
+    per_incumbent: int = 8
     nearest: float = 3e-3
     farthest: float = 0.1
-    #: Climbs start at candidates with no better one nearby: of the best so many, ...
+    #: Ascents start at candidates, among this many of the best, that have no better one nearby ...
     pool: int = 64
-    #: ... at most so many.
+    #: ... and at no more than this many of them.
     starts: int = 8
-    #: The last step of a climb promises at most two percent of an improvement.
+    #: Tolerance of an ascent: two percent of an improvement.
     tolerance: float = 2e-2
-    #: What a climb may gain, in what its next step promises, before that has proved to be right.
-    doubted: float = 1.2
+    #: See :attr:`AscentOptions.unproven_gain`.
+    unproven_gain: float = 1.2
 
     def points(self, space: Space, rng: np.random.Generator, incumbents: Array) -> Array:
-        """Candidates: (n, D)."""
-        count, dimension = len(incumbents) * self.probes, space.dimension
+        """Return candidates (n, D): all over the space, the incumbents (k, D), and around these."""
+        count, dimension = len(incumbents) * self.per_incumbent, space.dimension
         whole = quasi_random(self.candidates, dimension, rng)
+        # A uniform direction, and a distance that is uniform in the logarithm.
         ahead = rng.standard_normal((count, dimension))
         away = rng.uniform(math.log(self.nearest), math.log(self.farthest), count)
         away = np.exp(away) * math.sqrt(dimension)
         ahead *= (away / np.sqrt(np.einsum("nd,nd->n", ahead, ahead)))[:, None]
-        near = np.repeat(incumbents, self.probes, axis=0) + ahead
+        near = np.repeat(incumbents, self.per_incumbent, axis=0) + ahead
         return np.concatenate([whole, incumbents, np.minimum(np.maximum(near, 0.0), 1.0)])
 
-    def care(self, dimension: int, boxes: int, tolerance: float) -> Care:
-        """How climbs are made, each in one of so many equal boxes that fill the space.
+    def ascent_options(self, dimension: int, boxes: int, tolerance: float) -> AscentOptions:
+        """Return the options of ascents, each in one of ``boxes`` equal parts of the space.
 
-        A start has no better one nearby, so that its top is not expected to be far.
+        The trust radius is the spacing of the candidates: a start has no better candidate nearby,
+        so its top is not expected to be farther away.
         """
-        radius = self._apart(dimension, boxes)
-        return Care(max(tolerance, self.tolerance), True, self.doubted, radius)
+        radius = self._spacing(dimension, boxes)
+        return AscentOptions(max(tolerance, self.tolerance), True, self.unproven_gain, radius)
 
-    def _apart(self, dimension: int, boxes: int = 1) -> float:
-        """How far candidates over the whole space are apart, in widths of a box."""
+    def _spacing(self, dimension: int, boxes: int = 1) -> float:
+        """Return how far candidates over the whole space are apart, in widths of a box."""
         return float(min(1.0, boxes / self.candidates) ** (1.0 / dimension))
 
-    def chosen(self, points: Array, order: Indices) -> Indices:
-        """From which of the points (n, D), given their order, to climb: (S,)."""
+    def starts_among(self, points: Array, order: Indices) -> Indices:
+        """Return the indices of the points (n, D), sorted by ``order``, to climb from: (S,)."""
         dimension = points.shape[1]
         best = order[: self.pool]
-        near = self._apart(dimension)
+        near = self._spacing(dimension)
         pool = points[best]
-        square = pool @ (-2.0 * pool.T)
+        square = pool @ (-2.0 * pool.T)  # |p - q|^2 = |p|^2 - 2 p'q + |q|^2
         lengths = -0.5 * square.diagonal()
         square += lengths
         square += lengths[:, None]
-        alone = ~((square < near * near) & _earlier(len(best))).any(axis=1)
-        return np.asarray(best[alone][: self.starts])
+        highest_nearby = ~((square < near * near) & _earlier(len(best))).any(axis=1)
+        return np.asarray(best[highest_nearby][: self.starts])
 
 
 @lru_cache(maxsize=2)
 def _earlier(count: int) -> NDArray[np.bool_]:
-    """Which come before each in an order: (n, n)."""
+    """Return which of ``count`` ordered items come before each: (count, count)."""
     return np.tri(count, k=-1, dtype=bool)

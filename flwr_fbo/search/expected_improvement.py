@@ -11,14 +11,15 @@ symbol                                          here                            
 ``log sigma (z Phi(z) + phi(z))``               ``surface.value(x)``            (n,)
 ==============================================  ==============================  ==========
 
-Its logarithm is what is climbed: improvement itself is zero to the last bit over most of the
-space after a few evaluations. For a very negative z,
+The search climbs the logarithm: after a few evaluations, the improvement itself is zero to the
+last bit over most of the space. For a very negative z,
 :math:`z \Phi(z) + \phi(z) = \phi(z) (1 + z R)` with Mills' ratio :math:`R = \Phi / \phi`, and
 :math:`1 + z R \to 1 / z^2`.
 
 Thompson sampling explores by chance and has the papers' guarantees. Over the first ten or
 twenty evaluations, which are all that most parties can afford, expected improvement finds
-better points (docs/defaults.md), so that it is the default where nothing needs the guarantee.
+better points (docs/defaults.md). Expected improvement is therefore the default where no
+guarantee is needed.
 """
 
 from __future__ import annotations
@@ -31,65 +32,66 @@ import numpy as np
 from scipy.special import erfcx
 
 from flwr_fbo.core.arrays import Array, Indices
-from flwr_fbo.models.prior_mean import TrendedProcess
-from flwr_fbo.search.candidates import NearIncumbents
+from flwr_fbo.models.prior_mean import ChainRule, PriorMeanProcess
+from flwr_fbo.models.surface import Surface
 
 #: Below this z, 1 + z R is taken from its asymptotic series: the sum would cancel.
 FAR = -100.0
-#: Above this one, h = z but for e^-18 / 36.
+#: Above this z, h = z up to an error of e^-18 / 36.
 LARGE = 6.0
 HALF_PI_ROOT, HALF_LOG_TWO_PI = math.sqrt(0.5 * math.pi), 0.5 * math.log(2.0 * math.pi)
 
 
 @dataclass(frozen=True, eq=False)
-class Improvement:
-    """The log of the improvement that an evaluation is expected to bring."""
+class Improvement(Surface):
+    """The logarithm of the improvement that an evaluation is expected to bring."""
 
-    model: TrendedProcess
+    model: PriorMeanProcess
     best: float
-    #: Which search finds its top (`benchmarks.maxima`).
-    search: ClassVar[NearIncumbents] = NearIncumbents()
+    #: Measured by `benchmarks.maxima`.
+    peaks_near_incumbents: ClassVar[bool] = True
 
     @classmethod
-    def over(cls, model: TrendedProcess) -> Improvement:
-        """Over the best of the model's own points; over its prior mean's zero without any."""
+    def over(cls, model: PriorMeanProcess) -> Improvement:
+        """Return the improvement over the best mean at the model's points, or over 0."""
         if not len(model.process.y):
             return cls(model, 0.0)
         return cls(model, float(model.fitted.max()))
 
     def scan(self, x: Array, regions: Indices | None = None) -> Array:
-        """See :meth:`flwr_fbo.models.gp.Path.scan`."""
-        return self._at(x, regions, roughly=True)
+        """Return the log improvement at the rows of x (n, E), to about 1e-3: (n,)."""
+        return self._logarithm(*self.model.scan_posterior(x, regions))
 
     def value(self, x: Array, regions: Indices | None = None) -> Array:
-        """At the rows of x (n, E): (n,)."""
-        return self._at(x, regions, roughly=False)
+        """Return the log improvement at the rows of x (n, E): (n,)."""
+        return self._logarithm(*self.model.posterior(x, regions))
 
-    def _at(self, x: Array, regions: Indices | None, roughly: bool) -> Array:
-        mean, variance = self.model.posterior(x, regions, roughly)
+    def _logarithm(self, mean: Array, variance: Array) -> Array:
         deviation = np.sqrt(variance)
         return np.asarray(np.log(deviation) + log_gain((mean - self.best) / deviation)[0])
 
-    def value_and_gradient(
-        self, x: Array, regions: Indices | None = None, roughly: bool = False
-    ) -> tuple[Array, Array]:
-        """With the gradient (n, E): d log EI = (d sigma + (Phi / phi) d mu) phi / EI.
+    def value_and_gradient(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+        """Return the log improvement (n,) and its gradient (n, E) at the rows of x (n, E)."""
+        return self._differentiated(*self.model.posterior_and_chain_rule(x, regions))
 
-        Roughly is with the advice in single precision, to climb by.
-        """
-        mean, variance, pull = self.model.posterior_and_pull(x, regions, roughly)
+    def value_and_gradient_for_climbing(
+        self, x: Array, regions: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return :meth:`value_and_gradient` with the shared function to about 1e-6."""
+        return self._differentiated(*self.model.posterior_and_chain_rule_for_climbing(x, regions))
+
+    def _differentiated(
+        self, mean: Array, variance: Array, chain_rule: ChainRule
+    ) -> tuple[Array, Array]:
         deviation = np.sqrt(variance)
         logarithm, by_density, by_tail = log_gain((mean - self.best) / deviation)
-        gradient = pull(by_tail / deviation, by_density / (2.0 * variance))
+        # d log EI = (phi d sigma + Phi d mu) / (sigma h), and d sigma = d sigma^2 / (2 sigma).
+        gradient = chain_rule(by_tail / deviation, by_density / (2.0 * variance))
         return np.log(deviation) + logarithm, gradient
-
-    def to_climb(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
-        """:meth:`value_and_gradient`, roughly."""
-        return self.value_and_gradient(x, regions, roughly=True)
 
 
 def log_gain(z: Array) -> tuple[Array, Array, Array]:
-    """log h for h = z Phi(z) + phi(z), and phi / h and Phi / h: three of (n,)."""
+    """Return log h for h = z Phi(z) + phi(z), and phi / h and Phi / h: (n,) each."""
     mills = HALF_PI_ROOT * erfcx(np.minimum(z, LARGE) * -(0.5**0.5))  # Phi / phi
     if not len(z) or z.min() < FAR or z.max() > LARGE:
         return _log_gain_of_any(z, mills)
@@ -98,8 +100,10 @@ def log_gain(z: Array) -> tuple[Array, Array, Array]:
 
 
 def _log_gain_of_any(z: Array, mills: Array) -> tuple[Array, Array, Array]:
+    """Return :func:`log_gain` for z of any size, given Phi / phi (n,)."""
     far = np.minimum(z, -1.0)
-    series = (1.0 - 3.0 / far**2) / far**2
+    series = (1.0 - 3.0 / far**2) / far**2  # 1 + z R for z -> -infinity
+    # np.where evaluates both branches, and the branch not taken may overflow or be invalid.
     with np.errstate(invalid="ignore", over="ignore"):
         share = np.where(z < FAR, series, 1.0 + z * mills)
         logarithm = np.log(share) - 0.5 * z * z - HALF_LOG_TWO_PI

@@ -1,22 +1,25 @@
-r"""Many bounded maximisations at once by Newton's method, where a row costs next to nothing.
+r"""Many bounded maximisations at once, by Newton's method with a trust region for each.
 
-A call of numpy on sixty rows costs little more than one on twenty. So each evaluation also looks
-a little aside along every coordinate, which gives the Hessian by differences of gradients, and a
-climb takes three or four evaluations where one that learns its curvature on the way takes ten.
+A call of numpy on sixty rows costs little more than a call on twenty. Each evaluation therefore
+also takes the gradient a small step aside along every coordinate. The Hessian follows from
+differences of gradients, and an ascent takes three or four evaluations where a method that
+learns the curvature on the way takes ten.
 
 Notation
 
-==================================  =================  ===================
-symbol                              here               shape
-==================================  =================  ===================
-``x``, ``f``, ``g``, ``H``          a :class:`_View`   S rows
-``H = V diag(e) V'``                ``eigh``           (S, D), (S, D, D)
-``p = V diag(1 / |e|) V' g``        ``step``           (S, D)
-``g'p + p'Hp / 2``                  ``promised``       (S,)
-==================================  =================  ===================
+==================================  ==================  ===================
+symbol                              here                shape
+==================================  ==================  ===================
+``x``, ``f``, ``g``, ``H``          a :class:`_Points`  S rows
+``H = V diag(e) V'``                ``eigh``            (S, D), (S, D, D)
+``p = V diag(1 / |e|) V' g``        ``step``            (S, D)
+``g'p + p'Hp / 2``                  ``predicted``       (S,)
+``r``, each row's trust radius      ``radius``          (S,)
+==================================  ==================  ===================
 
-Steps lead uphill along directions of either curvature, for eigenvalues are taken by their size.
-Each row has a radius in which its quadratic is trusted. Steps are in units of the box.
+Steps lead uphill along directions of either curvature, because eigenvalues enter by their size.
+Steps, gradients and Hessians are in units of the box, and each row's quadratic model is trusted
+within that row's radius.
 """
 
 from __future__ import annotations
@@ -31,53 +34,56 @@ from flwr_fbo.core.arrays import Array
 
 #: From rows (n, D) and their numbers (n,) in the batch, values (n,) and gradients (n, D).
 Objective = Callable[[Array, np.ndarray], tuple[Array, Array]]
-#: How far aside an evaluation looks, as a share of the box. Gradients in single precision, good to
-#: 1e-6 or so of their size, then give a Hessian that is good to a hundredth.
-ASIDE = 3e-4
-#: Where only the best row matters: how many times what its next step promises a row may yet gain,
-#: if its quadratic foretold its last step to within a fifth and has its top in reach.
-BELIEVED = 1.1
-#: A row follows the best one if its step leads to nearer where the best one's leads than so many
-#: times the step's length. That is believed once the best one's quadratic has foretold a step.
-FOLLOWS = 1.0
-#: Low and high ends, and widths: (S, D) each.
+#: The step aside that gives the Hessian, as a share of the box. Gradients in single precision,
+#: good to 1e-6 or so of their size, then give a Hessian that is good to a hundredth.
+DIFFERENCE_STEP = 3e-4
+#: A quadratic model is reliable if it predicted the last gain to within this share.
+RELIABLE_WITHIN = 0.2
+#: With a reliable model whose top is within the radius, a row is expected to gain at most this
+#: many times what its next step predicts.
+RELIABLE_GAIN = 1.1
+#: A row is taken to climb to the same top as the best row if the ends of their next steps are
+#: nearer to each other than this many lengths of the row's step.
+SAME_TOP = 1.0
+#: Low ends, high ends and widths: (S, D) each.
 Box: TypeAlias = tuple[Array, ...]
 
 
 @dataclass(frozen=True)
-class Care:
-    """How closely a maximisation looks."""
+class AscentOptions:
+    """How closely a maximisation looks, and when it stops."""
 
-    #: A row stops when a step promises less than this: that step is taken, and its value is what is
-    #: promised.
+    #: A row stops when its next step predicts a gain below the tolerance. That step is taken, and
+    #: the predicted gain is added to the value without another evaluation.
     tolerance: float = 1e-8
-    #: Only the largest maximum matters: a row waits, perhaps for ever, while it is not expected to
-    #: become that, by more than the tolerance.
+    #: Whether only the largest maximum matters. A row then waits, perhaps for ever, while it is
+    #: not expected to become the largest by more than the tolerance.
     only_best: bool = False
-    #: It may gain so many times what its step promises while its quadratic has not proved right.
-    doubted: float = 10.0
-    #: First radius of trust, as a share of the box.
+    #: The most that a row may gain, as a multiple of the predicted gain, while its quadratic model
+    #: has not proved to be reliable.
+    unproven_gain: float = 10.0
+    #: First radius of the trust region, as a share of the box.
     radius: float = 0.25
     iterations: int = 30
 
 
 @dataclass
-class _View:
-    """Points, and what was seen there: values, slopes and bends in units of the box."""
+class _Points:
+    """Points with their values, and with gradients and Hessians in units of the box."""
 
     x: Array
     value: Array
-    slope: Array
-    bend: Array
+    gradient: Array
+    hessian: Array
 
-    def replace(self, rows: np.ndarray, new: _View, good: np.ndarray) -> None:
-        """Put the good ones of new points in the place of some rows."""
-        rows = rows[good]
-        self.x[rows], self.value[rows] = new.x[good], new.value[good]
-        self.slope[rows], self.bend[rows] = new.slope[good], new.bend[good]
+    def replace(self, rows: np.ndarray, new: _Points, chosen: np.ndarray) -> None:
+        """Overwrite the given rows by the chosen ones of the new points."""
+        rows = rows[chosen]
+        self.x[rows], self.value[rows] = new.x[chosen], new.value[chosen]
+        self.gradient[rows], self.hessian[rows] = new.gradient[chosen], new.hessian[chosen]
 
-    def __getitem__(self, rows: np.ndarray) -> _View:
-        return _View(self.x[rows], self.value[rows], self.slope[rows], self.bend[rows])
+    def __getitem__(self, rows: np.ndarray) -> _Points:
+        return _Points(self.x[rows], self.value[rows], self.gradient[rows], self.hessian[rows])
 
 
 def maximise(
@@ -85,106 +91,120 @@ def maximise(
     starts: Array,
     low: Array,
     high: Array,
-    care: Care | None = None,
+    options: AscentOptions | None = None,
 ) -> tuple[Array, Array]:
-    """Maximisers (S, D) and maxima (S,) reached from the starts (S, D) within ``[low, high]``."""
-    care = care or Care()
+    """Return maximisers (S, D) and maxima (S,), from starts (S, D), within ``[low, high]``."""
+    options = options or AscentOptions()
     if low.shape != starts.shape:
         low, high = np.broadcast_to(low, starts.shape), np.broadcast_to(high, starts.shape)
     box, rows = (low, high, high - low), np.arange(len(starts))
-    at = _look(objective, np.minimum(np.maximum(starts, low), high), rows, box)
-    radius, foretold = np.full(len(rows), care.radius), np.zeros(len(rows), dtype=bool)
-    trial, promised, whole = _step(at, radius, box)
-    for _ in range(care.iterations):
-        going = promised > care.tolerance
-        if care.only_best:
-            going &= _hopeful(at, trial, promised, foretold & whole, care)
-        rows = np.flatnonzero(going)
+    at = _evaluate(objective, np.minimum(np.maximum(starts, low), high), rows, box)
+    radius, reliable = np.full(len(rows), options.radius), np.zeros(len(rows), dtype=bool)
+    trial, predicted, to_top = _step(at, radius, box)
+    for _ in range(options.iterations):
+        active = predicted > options.tolerance
+        if options.only_best:
+            active &= _may_become_best(at, trial, predicted, reliable & to_top, options)
+        rows = np.flatnonzero(active)
         if not len(rows):
             break
-        here = tuple(side[rows] for side in box)
-        new = _look(objective, trial[rows], rows, here)
-        share = (new.value - at.value[rows]) / promised[rows]
-        foretold[rows] = np.abs(share - 1.0) < 0.2
-        radius[rows] *= np.where(share > 0.75, 2.0, np.where(share < 0.25, 0.25, 1.0))
-        at.replace(rows, new, share > 0.0)
-        trial[rows], promised[rows], whole[rows] = _step(at[rows], radius[rows], here)
-    last = (promised > 0.0) & (promised <= care.tolerance)
-    return np.where(last[:, None], trial, at.x), at.value + np.where(last, promised, 0.0)
+        active_box = tuple(side[rows] for side in box)
+        new = _evaluate(objective, trial[rows], rows, active_box)
+        # The usual update of a trust region, by the ratio of actual to predicted gain.
+        ratio = (new.value - at.value[rows]) / predicted[rows]
+        reliable[rows] = np.abs(ratio - 1.0) < RELIABLE_WITHIN
+        radius[rows] *= np.where(ratio > 0.75, 2.0, np.where(ratio < 0.25, 0.25, 1.0))
+        at.replace(rows, new, ratio > 0.0)
+        trial[rows], predicted[rows], to_top[rows] = _step(at[rows], radius[rows], active_box)
+    last = (predicted > 0.0) & (predicted <= options.tolerance)
+    return np.where(last[:, None], trial, at.x), at.value + np.where(last, predicted, 0.0)
 
 
-def _hopeful(
-    at: _View, trial: Array, promised: Array, believed: np.ndarray, care: Care
+def _may_become_best(
+    at: _Points, trial: Array, predicted: Array, reliable: np.ndarray, options: AscentOptions
 ) -> np.ndarray:
-    """Which rows may yet become the best one, and do not follow it to the same place: (S,)."""
-    sure = at.value + np.where(believed, promised, 0.0)
-    best = int(np.argmax(sure))
-    most = at.value + np.where(believed, BELIEVED, care.doubted) * promised - care.tolerance
+    """Return which rows may end highest and do not climb to the best row's top: (S,)."""
+    expected = at.value + np.where(reliable, predicted, 0.0)
+    best = int(np.argmax(expected))
+    factor = np.where(reliable, RELIABLE_GAIN, options.unproven_gain)
+    most = at.value + factor * predicted - options.tolerance
     most[best] = np.inf
+    # Rows that climb to the same top are redundant, once the best row's model is reliable.
     apart, ahead = trial - trial[best], trial - at.x
-    follows = np.einsum("sd,sd->s", apart, apart) < FOLLOWS**2 * np.einsum("sd,sd->s", ahead, ahead)
-    follows &= believed[best]
-    follows[best] = False
-    return np.asarray((most > sure[best]) & ~follows)
+    distance, length = np.einsum("sd,sd->s", apart, apart), np.einsum("sd,sd->s", ahead, ahead)
+    redundant = distance < SAME_TOP**2 * length
+    redundant &= reliable[best]
+    redundant[best] = False
+    return np.asarray((most > expected[best]) & ~redundant)
 
 
-def _look(objective: Objective, x: Array, rows: np.ndarray, box: Box) -> _View:
+def _evaluate(objective: Objective, x: Array, rows: np.ndarray, box: Box) -> _Points:
+    """Return the points x (S, D) with values, gradients, and Hessians by differences."""
     (_, high, width), (count, dimension) = box, x.shape
-    aside = ASIDE * width
-    share = np.where(x + aside > high, -ASIDE, ASIDE)  # (S, D)
+    aside = DIFFERENCE_STEP * width
+    # The step aside is forwards, or backwards where a step forwards would leave the box.
+    share = np.where(x + aside > high, -DIFFERENCE_STEP, DIFFERENCE_STEP)  # (S, D)
     points = x.repeat(dimension + 1, axis=0)  # (S (D + 1), D)
-    # Of each D + 1 rows the second looks aside along the first coordinate, and so on.
+    # Of each D + 1 rows the first is x, the second is aside along the first coordinate, and so on.
     points.reshape(count, -1)[:, dimension :: dimension + 1] += share * width
     value, gradient = objective(points, rows.repeat(dimension + 1))
-    slopes = gradient.reshape(count, dimension + 1, dimension) * width[:, None, :]
-    bend = slopes[:, 1:] - slopes[:, :1]
-    bend *= (0.5 / share)[:, :, None]
-    bend = bend + bend.transpose(0, 2, 1)
-    return _View(x, value[:: dimension + 1].astype(np.float64), slopes[:, 0], bend)
+    gradients = gradient.reshape(count, dimension + 1, dimension) * width[:, None, :]
+    hessian = gradients[:, 1:] - gradients[:, :1]
+    hessian *= (0.5 / share)[:, :, None]
+    hessian = hessian + hessian.transpose(0, 2, 1)  # the half above makes this the mean
+    return _Points(x, value[:: dimension + 1].astype(np.float64), gradients[:, 0], hessian)
 
 
-def _step(at: _View, radius: Array, box: Box) -> tuple[Array, Array, np.ndarray]:
-    """Where Newton's steps lead (S, D), what they promise, and which lead to a top: (S,), (S,)."""
-    slope, bend, (low, high, width) = at.slope, at.bend, box
-    fixed = ((at.x <= low) & (slope <= 0)) | ((at.x >= high) & (slope >= 0))
+def _step(at: _Points, radius: Array, box: Box) -> tuple[Array, Array, np.ndarray]:
+    """Return where steps lead (S, D), the predicted gains (S,), and which steps reach a top (S,).
+
+    A step reaches a top if the Hessian has no positive eigenvalue, and neither the radius nor the
+    box cuts the step off.
+    """
+    gradient, hessian, (low, high, width) = at.gradient, at.hessian, box
+    # Coordinates at an end of the box whose gradient points outwards do not move.
+    fixed = ((at.x <= low) & (gradient <= 0)) | ((at.x >= high) & (gradient >= 0))
     if fixed.any():
-        slope = np.where(fixed, 0.0, slope)
-        bend = np.where(fixed[:, :, None] | fixed[:, None, :], 0.0, bend)
-    values, vectors = np.linalg.eigh(bend)
+        gradient = np.where(fixed, 0.0, gradient)
+        hessian = np.where(fixed[:, :, None] | fixed[:, None, :], 0.0, hessian)
+    values, vectors = np.linalg.eigh(hessian)
     sizes = np.abs(values)
     most = np.maximum(sizes[:, 0], sizes[:, -1])  # eigenvalues ascend
-    least = 1e-3 * np.maximum(most, np.abs(slope).max(axis=1)) + 1e-300
-    along = slope[:, None, :] @ vectors  # (S, 1, D)
+    least = 1e-3 * np.maximum(most, np.abs(gradient).max(axis=1)) + 1e-300
+    along = gradient[:, None, :] @ vectors  # (S, 1, D)
     along /= np.maximum(sizes, least[:, None])[:, None, :]
-    step, cut = _shortened((vectors @ along.transpose(0, 2, 1))[:, :, 0], radius)
-    wished = at.x + step * width
-    trial = np.minimum(np.maximum(wished, low), high)
-    whole = ~cut & (values[:, -1] <= 1e-9 * most)
-    outside = (trial != wished).any(axis=1)
-    if not outside.any():
-        return trial, _promised(step, slope, bend), whole
-    # Of a step that the box cuts off, the rest may lead down; one along the gradient does not.
-    taken = np.where(outside[:, None], _over(trial - at.x, width), step)
-    promised = _promised(taken, slope, bend)
-    step = _shortened(slope / np.maximum(most, least)[:, None], radius)[0]
+    step, shortened = _within_radius((vectors @ along.transpose(0, 2, 1))[:, :, 0], radius)
+    target = at.x + step * width
+    trial = np.minimum(np.maximum(target, low), high)
+    to_top = ~shortened & (values[:, -1] <= 1e-9 * most)
+    cut_off = (trial != target).any(axis=1)
+    if not cut_off.any():
+        return trial, _predicted_gain(step, gradient, hessian), to_top
+    # What the box leaves of a Newton step may lead down. A step along the gradient does not, so
+    # rows that are cut off take whichever of the two predicts more.
+    taken = np.where(cut_off[:, None], _in_box_units(trial - at.x, width), step)
+    predicted = _predicted_gain(taken, gradient, hessian)
+    step = _within_radius(gradient / np.maximum(most, least)[:, None], radius)[0]
     other = np.minimum(np.maximum(at.x + step * width, low), high)
-    instead = _promised(_over(other - at.x, width), slope, bend)
-    better = outside & (instead > promised)
+    alternative = _predicted_gain(_in_box_units(other - at.x, width), gradient, hessian)
+    better = cut_off & (alternative > predicted)
     trial = np.where(better[:, None], other, trial)
-    return trial, np.where(better, instead, promised), whole & ~outside
+    return trial, np.where(better, alternative, predicted), to_top & ~cut_off
 
 
-def _shortened(step: Array, radius: Array) -> tuple[Array, np.ndarray]:
-    """Steps of at most the radius (S, D), and which had to be shortened (S,)."""
+def _within_radius(step: Array, radius: Array) -> tuple[Array, np.ndarray]:
+    """Return steps of at most the radius (S, D), and which steps had to be shortened (S,)."""
     longer = np.sqrt(np.einsum("sd,sd->s", step, step)) / radius
     return step / np.maximum(longer, 1.0)[:, None], longer > 1.0
 
 
-def _promised(step: Array, slope: Array, bend: Array) -> Array:
-    climb = 0.5 * (bend @ step[:, :, None])[:, :, 0]
-    climb += slope
-    return np.asarray(np.einsum("sd,sd->s", climb, step))
+def _predicted_gain(step: Array, gradient: Array, hessian: Array) -> Array:
+    """Return g'p + p'Hp / 2 for each row's step p: (S,)."""
+    slope = 0.5 * (hessian @ step[:, :, None])[:, :, 0]
+    slope += gradient
+    return np.asarray(np.einsum("sd,sd->s", slope, step))
 
 
-def _over(move: Array, width: Array) -> Array:
+def _in_box_units(move: Array, width: Array) -> Array:
+    """Return moves (S, D) divided by the box's widths; 0 where the box has no width."""
     return np.divide(move, width, out=np.zeros_like(move), where=width > 0)

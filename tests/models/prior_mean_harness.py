@@ -1,4 +1,4 @@
-"""Functions that others might have told, for the tests of what agents make of them."""
+"""Shared functions for the tests of models that take one as the prior mean."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from flwr_fbo.models.gp import Path
 from flwr_fbo.models.kernels import SquaredExponential
 
 
-def advised(rng, regions=1, count=30):
-    """Advice over the square: one function, or one a sub-region."""
+def shared_function(rng, regions=1, count=30):
+    """Return a function over the square, or one function per sub-region."""
     features = RandomFeatures.draw(SquaredExponential(0.4), count, 2, rng)
     shape = (count,) if regions == 1 else (regions, count)
     return Path(features, rng.normal(size=shape))

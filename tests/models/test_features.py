@@ -94,32 +94,32 @@ def test_shapes_are_checked():
         RandomFeatures(np.zeros((3, 2)), np.zeros(2))
 
 
-# ------------------------------------------------------------------ features of many scales
+# ------------------------------------------------------------------ many length scales
 
 
-def test_scales_reach_from_wide_to_what_the_features_can_tell_apart():
-    # D = 2, M = 200: .36 sqrt(2), and 50 places in the square, which are 50^-1/2 wide
+def test_lengthscales_reach_from_long_to_what_the_features_can_tell_apart():
+    # D = 2, M = 200: .36 sqrt(2), and 50 cells in the square, which are 50^-1/2 wide
     scales = feature_lengthscales(200, 2)
     assert scales.shape == (200, 1)
     np.testing.assert_allclose([scales.min(), scales.max()], [50**-0.5, 0.36 * 2**0.5])
     ratios = scales[1:] / scales[:-1]
     np.testing.assert_allclose(ratios, np.full((199, 1), ratios[0, 0]))
-    # D = 1 has places enough for anything: .03 is the narrowest
+    # D = 1 has cells enough for anything: .03 is the shortest
     scales = feature_lengthscales(200, 1)
     np.testing.assert_allclose([scales.min(), scales.max()], [0.03, 0.36])
 
 
 @given(st.integers(1, 500), st.integers(1, 20))
-def test_scales_are_never_beyond_the_widest(count, dimension):
+def test_lengthscales_are_never_beyond_the_longest(count, dimension):
     scales = feature_lengthscales(count, dimension)
     assert np.all(scales > 0)
     assert scales.max() <= 0.36 * dimension**0.5 * (1 + 1e-12)
 
 
 @pytest.mark.parametrize("width", [0.03, 0.3])
-def test_features_of_many_scales_can_say_narrow_and_wide_functions(width):
-    # From 60 exact scores of a bump the mean finds it whether narrow or wide, where features of
-    # one wide scale see nothing of the narrow one.
+def test_features_of_many_scales_represent_narrow_and_wide_functions(width):
+    # From 60 exact scores of a bump the mean finds the bump whether narrow or wide. Features of
+    # one wide scale see nothing of the narrow bump.
     rng = np.random.default_rng(0)
     x = np.linspace(0, 1, 60)[:, None]
     y = np.exp(-0.5 * ((x[:, 0] - 0.37) / width) ** 2)
@@ -236,7 +236,7 @@ def test_noise_must_be_positive():
 
 
 @pytest.mark.parametrize("dimension", [1, 3, 12])  # the last has too many coordinates
-def test_rows_that_are_remembered_are_the_same_to_the_last_bit(dimension):
+def test_cached_features_are_the_same_to_the_last_bit(dimension):
     rng = np.random.default_rng(0)
     x = rng.random((20, dimension))
     features = RandomFeatures.draw(SquaredExponential(0.2), 60, dimension, rng)
@@ -247,27 +247,27 @@ def test_rows_that_are_remembered_are_the_same_to_the_last_bit(dimension):
         assert np.array_equal(found, expected)
         with pytest.raises(ValueError, match="read-only"):
             found[:] = np.nan  # not the caller's own
-    x[3] += 0.1  # other rows than those that are remembered
+    x[3] += 0.1  # other rows than the cached ones
     assert np.array_equal(features(x), fresh(x))
     assert features(x[:0]).shape == (0, 60)
 
 
 @pytest.mark.parametrize("dimension", [2, 12])
-def test_products_of_rows_are_remembered_and_the_same_to_the_last_bit(dimension):
+def test_a_cached_gram_matrix_is_the_same_to_the_last_bit(dimension):
     rng = np.random.default_rng(0)
     x = rng.random((20, dimension))
     features = RandomFeatures.draw(SquaredExponential(0.2), 60, dimension, rng)
     for count in (0, 5, 6, 12, 12, 9, 20):
-        features(x[:count])  # rows that are asked for alone change nothing
+        features(x[:count])  # features asked for alone change nothing
         found = features.gram(x[:count])
         expected = RandomFeatures(features.frequencies, features.phases).gram(x[:count])
         assert np.array_equal(found, expected)
         rows = features(x[:count])
         np.testing.assert_allclose(found, rows @ rows.T, rtol=1e-12, atol=1e-14)
-    x[3] += 0.1  # other rows than those that are remembered
+    x[3] += 0.1  # other rows than the cached ones
     rows = features(x)
     np.testing.assert_allclose(features.gram(x), rows @ rows.T, rtol=1e-12, atol=1e-14)
-    many = rng.random((600, dimension))  # more than are remembered
+    many = rng.random((600, dimension))  # more than are cached
     rows = features(many)
     np.testing.assert_allclose(features.gram(many), rows @ rows.T, rtol=1e-12, atol=1e-14)
     assert len(features.gram(x)) == 20
@@ -276,7 +276,7 @@ def test_products_of_rows_are_remembered_and_the_same_to_the_last_bit(dimension)
 def test_a_posterior_at_points_is_that_of_their_features():
     rng = np.random.default_rng(3)
     features = RandomFeatures.draw(SquaredExponential(0.2), 30, 2, rng)
-    for count in (0, 7, 29, 30, 50):  # by products of rows, and from 30 on of features
+    for count in (0, 7, 29, 30, 50):  # by the Gram matrix, and from 30 on by the design
         x, y = rng.random((count, 2)), rng.standard_normal(count)
         posterior = WeightPosterior.at(features, x, y, 0.1)
         expected = WeightPosterior(features(x), y, 0.1)
@@ -293,7 +293,7 @@ def test_values_by_rows_and_in_single_precision():
     expected = (features(x) * weights).sum(axis=1)
     np.testing.assert_allclose(features.value(x, weights), expected, rtol=1e-12)
     value, gradient = features.value_and_gradient(x, weights)
-    rough, slope = features.value_and_gradient(x, weights, single_precision=True)
+    single, slope = features.value_and_gradient(x, weights, single_precision=True)
     # angles are rounded to 2^-23 of some ten, and a weight's length is about nine
-    np.testing.assert_allclose(rough, value, atol=1e-5)
+    np.testing.assert_allclose(single, value, atol=1e-5)
     np.testing.assert_allclose(slope, gradient, atol=1e-4)

@@ -29,7 +29,7 @@ def test_a_factor_is_the_lower_root():
     assert factorise(np.zeros((0, 0))).shape == (0, 0)
 
 
-def test_extension_is_the_factor_of_one_more_row():
+def test_an_appended_row_gives_the_factor_of_one_more_row():
     a = np.random.default_rng(1).normal(size=(6, 6))
     square = a @ a.T + np.eye(6)
     factor = np.zeros((0, 0))
@@ -48,7 +48,7 @@ def test_repeated_points_are_repaired_by_the_least_jitter_that_works():
     np.testing.assert_allclose(added - np.diag(np.diag(added)), 0.0, atol=1e-14)
 
 
-def test_a_row_that_adds_nothing_is_not_extended_by():
+def test_a_row_that_adds_nothing_is_not_appended():
     factor = factorise(np.array([[1.0 + 1e-15]]))
     assert append_row(factor, np.array([1.0]), 1.0) is None
 
@@ -276,8 +276,8 @@ def test_gradients_and_scans_are_those_of_the_value(name, count):
     np.testing.assert_allclose(path.value(new), value, rtol=0, atol=1e-11)
     np.testing.assert_allclose(path.scan(new), value, atol=1e-3)
     # cosines to 2^-24 or so, some tens of them: to climb by, position follows from the gradient
-    rough, slope = path.to_climb(new)
-    np.testing.assert_allclose(rough, value, atol=2e-5)
+    approximate, slope = path.value_and_gradient_for_climbing(new)
+    np.testing.assert_allclose(approximate, value, atol=2e-5)
     np.testing.assert_allclose(slope, gradient, atol=2e-4)
     step = 1e-6
     for d in range(2):

@@ -1,4 +1,4 @@
-"""The marginal likelihood against scipy, its gradient, and what a fit finds."""
+"""The marginal likelihood against scipy, its gradient, and the results of fits."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from flwr_fbo.core.space import Categorical, Float, Space
 from flwr_fbo.models import hyperparameters as hp
 from flwr_fbo.models.hyperparameters import (
     Hyperparameters,
-    embedded_parameter,
+    count_at_last_fit,
     fit,
-    last_fit,
     log_marginal_likelihood,
     pair_distances,
-    prior,
+    parameter_of_column,
+    prior_medians,
 )
 from flwr_fbo.models.kernels import kernel_named
 
@@ -36,9 +36,9 @@ def test_pairs_are_those_below_the_diagonal():
     x = np.random.default_rng(0).random((5, 3))
     whole = (x[:, None, :] - x[None, :, :]) ** 2
     lower = np.tril_indices(5, -1)
-    owner = np.array([0, 1, 1])  # the last two columns are one parameter's
+    parameters = np.array([0, 1, 1])  # the last two columns are one parameter's
     expected = np.stack([whole[..., 0][lower], whole[..., 1:].sum(-1)[lower]])
-    np.testing.assert_allclose(pair_distances(x, owner), expected, rtol=1e-14)
+    np.testing.assert_allclose(pair_distances(x, parameters), expected, rtol=1e-14)
 
 
 @pytest.mark.parametrize("name", ["se", "matern32", "matern52"])
@@ -68,10 +68,10 @@ def test_the_likelihood_is_scipys_and_the_gradient_its_slope(name, count, dimens
 
 
 def posterior_density(name, space, x, y, found, lengthscale=None, noise=None):
-    """What a fit maximises, computed apart from it."""
+    """Return the log posterior that a fit maximises, computed independently."""
     kernel = found.kernel(name, space)
     covariance = kernel(x, x) + found.noise * np.eye(len(y))
-    start = prior(space.dimension, lengthscale, noise)
+    start = prior_medians(space.dimension, lengthscale, noise)
     away = [math.log(a / b) / 1.2 for a, b in zip(found.lengthscales, start.lengthscales,
                                                   strict=True)]  # fmt: skip
     away += [math.log(found.variance / start.variance) / 0.7]
@@ -96,7 +96,7 @@ def test_a_fit_recovers_known_parameters_as_well_as_theory_allows():
     squared, kernel = squared_by_parameter(x), kernel_named("se")
 
     def slope(theta):
-        start, spread = prior(2), np.array([1.2, 1.2, 0.7, 1.5])
+        start, spread = prior_medians(2), np.array([1.2, 1.2, 0.7, 1.5])
         centre = np.log([*start.lengthscales, start.variance, start.noise])
         gradient = log_marginal_likelihood(kernel, squared, y, theta[None])[1][0]
         return gradient - (theta - centre) / spread**2
@@ -118,7 +118,7 @@ def test_a_fit_is_a_maximum_no_worse_than_its_start_or_scipys(name, count):
     space = cube(2)
     found = fit(name, space, x, y, np.random.default_rng(2))
     reached = posterior_density(name, space, x, y, found)
-    assert reached >= posterior_density(name, space, x, y, prior(2)) - 1e-9
+    assert reached >= posterior_density(name, space, x, y, prior_medians(2)) - 1e-9
 
     def loss(theta):
         scales = np.exp(theta)
@@ -126,7 +126,7 @@ def test_a_fit_is_a_maximum_no_worse_than_its_start_or_scipys(name, count):
         return -posterior_density(name, space, x, y, other)
 
     bounds = [hp.LENGTHSCALE_BOUNDS] * 2 + [hp.VARIANCE_BOUNDS, hp.NOISE_BOUNDS]
-    start = np.log([*prior(2).lengthscales, 1.0, hp.NOISE[0]])
+    start = np.log([*prior_medians(2).lengthscales, 1.0, hp.NOISE[0]])
     best = optimize.minimize(loss, start, method="L-BFGS-B", bounds=np.log(bounds))
     assert reached > -best.fun - 0.05  # a twentieth of a nat decides nothing
 
@@ -144,9 +144,9 @@ def test_restarts_find_what_the_median_start_misses():
     assert reached[1] >= reached[0] - 1e-9
 
 
-def test_with_many_observations_a_fit_goes_on_from_the_one_before():
-    # It looks nowhere else and finds as much as one that does, but for one in a hundred: more than
-    # 3 of 40 would be so with a probability of 1e-3.
+def test_with_many_observations_a_fit_starts_from_the_one_before():
+    # A fit with one start finds as much as a fit with several, but for one in a hundred: more than
+    # 3 of 40 would differ with a probability of 1e-3.
     lost = []
     for seed in range(40):
         rng = np.random.default_rng(seed)
@@ -161,14 +161,14 @@ def test_with_many_observations_a_fit_goes_on_from_the_one_before():
         lost.append(density[0] - density[1])
         assert fit(*given, np.random.default_rng(seed + 1), before=before) == found  # no draws
     assert sum(loss > 0.05 for loss in lost) <= 3
-    # with few it starts as ever
+    # with few observations the fit before is not used
     few = "matern52", cube(2), x[:49], y[:49]
     afresh = fit(*few, np.random.default_rng(0))
     assert fit(*few, np.random.default_rng(0), before=before) == afresh
     assert afresh != before
 
 
-def test_a_fit_that_goes_on_from_before_keeps_what_is_given():
+def test_a_fit_with_a_warm_start_keeps_what_is_given():
     x, y = sampled("se", count=60)
     before = fit("se", cube(2), x, y, np.random.default_rng(0))
     found = fit("se", cube(2), x, y, np.random.default_rng(0), 0.3, 0.02, before)
@@ -186,7 +186,7 @@ def test_a_fit_that_goes_on_from_before_keeps_what_is_given():
     ],
 )
 def test_fits_are_a_fifth_more_observations_apart(every, expected):
-    due = [last_fit(count, every) for count in range(100)]
+    due = [count_at_last_fit(count, every) for count in range(100)]
     assert sorted(set(due)) == [0, *expected]
     assert all(found <= count for count, found in enumerate(due))
     assert due == sorted(due)
@@ -216,10 +216,10 @@ def test_given_parameters_are_kept():
 
 def test_a_category_has_one_length_scale():
     space = Space({"x": Float(0, 1), "k": Categorical(["a", "b", "c"])})
-    assert embedded_parameter(space).tolist() == [0, 1, 1, 1]
+    assert parameter_of_column(space).tolist() == [0, 1, 1, 1]
     rng = np.random.default_rng(4)
     units = space.sample(30, rng)
-    # the category means nothing, x does
+    # only x changes the score
     y = np.sin(6 * units[:, 0])
     found = fit("se", space, space.embed(units), y, rng)
     assert len(found.lengthscales) == 2
@@ -228,7 +228,7 @@ def test_a_category_has_one_length_scale():
     assert kernel.lengthscales.shape == (4,)
 
 
-def test_a_fit_looks_at_a_bounded_number_of_observations(monkeypatch):
+def test_a_fit_uses_a_bounded_number_of_observations(monkeypatch):
     x, y = sampled(count=60)
     seen = []
 
@@ -236,7 +236,7 @@ def test_a_fit_looks_at_a_bounded_number_of_observations(monkeypatch):
         seen.append(len(y))
         return log_marginal_likelihood(kernel, squared, y, theta)
 
-    monkeypatch.setattr(hp, "MOST_OBSERVATIONS", 25)
+    monkeypatch.setattr(hp, "MAX_OBSERVATIONS", 25)
     monkeypatch.setattr(hp, "log_marginal_likelihood", spy)
     fit("se", cube(2), x, y, np.random.default_rng(0))
     assert set(seen) == {25}

@@ -17,7 +17,7 @@ from flwr_fbo.models.kernels import (
     blocks,
     kernel_named,
     scaled_distance,
-    scaled_distance_single,
+    scaled_distance_float32,
     squared_distance,
 )
 
@@ -133,14 +133,16 @@ def test_a_correlation_alone_is_that_of_the_profile(name):
     np.testing.assert_allclose(single, kernel.profile(squared)[0], atol=1e-6)
 
 
-def test_rough_distances_are_good_to_the_last_bit_of_the_lengths():
+def test_distances_in_single_precision_are_good_to_the_last_bit_of_the_lengths():
     rng = np.random.default_rng(3)
     p, q = 5 * rng.random((30, 3)), 5 * rng.random((20, 3))
     lengths = (q * q).sum(axis=1)
     exact = ((p[:, None] - q[None]) ** 2).sum(-1)
     np.testing.assert_allclose(scaled_distance(p, q, lengths), exact, atol=1e-12)
     # five products and sums of numbers of up to 75
-    np.testing.assert_allclose(scaled_distance_single(p, q, lengths), exact, atol=5 * 75 * 2.0**-23)
+    np.testing.assert_allclose(
+        scaled_distance_float32(p, q, lengths), exact, atol=5 * 75 * 2.0**-23
+    )
 
 
 def test_blocks_are_all_rows_in_order():

@@ -16,7 +16,8 @@ from flwr_fbo.core.space import Categorical, Float, Int, Space
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import GaussianProcess, Path
 from flwr_fbo.models.kernels import SquaredExponential, kernel_named
-from flwr_fbo.models.prior_mean import TrendedProcess
+from flwr_fbo.models.prior_mean import PriorMeanProcess
+from flwr_fbo.models.surface import Surface
 from flwr_fbo.search import acquisition
 from flwr_fbo.search.acquisition import all_points, argmax
 from flwr_fbo.search.candidates import NearIncumbents, quasi_random
@@ -199,10 +200,10 @@ def test_incumbents_are_started_from(monkeypatch):
     np.testing.assert_allclose(with_it, peak[0], atol=0.005)
 
 
-class Narrow:
+class Narrow(Surface):
     """A hill over the whole square, and a needle of width 0.004 beside the best point so far."""
 
-    search = NearIncumbents()
+    peaks_near_incumbents = True
     top = np.array([0.31, 0.72])
 
     def value_and_gradient(self, x, _regions=None):
@@ -213,8 +214,6 @@ class Narrow:
 
     def value(self, x, regions=None):
         return self.value_and_gradient(x)[0]
-
-    scan = value
 
 
 def test_what_is_narrow_beside_an_incumbent_is_found():
@@ -236,14 +235,14 @@ def test_candidates_by_incumbents_and_climbs_from_the_best_of_neighbours(dimensi
     incumbents = rng.random((count, dimension))
     points = search.points(cube(dimension), rng, incumbents)
     assert np.all((points >= 0) & (points <= 1))
-    spread = len(points) - count * (1 + search.probes)
+    spread = len(points) - count * (1 + search.per_incumbent)
     assert spread == 128
     np.testing.assert_array_equal(points[spread : spread + count], incumbents)
-    near = points[spread + count :].reshape(count, search.probes, dimension)
+    near = points[spread + count :].reshape(count, search.per_incumbent, dimension)
     away = np.linalg.norm(near - incumbents[:, None], axis=2)  # less where the cube ends
     assert np.all(away <= search.farthest * dimension**0.5 * (1 + 1e-12))
     order = rng.permutation(len(points))
-    starts = search.chosen(points, order)
+    starts = search.starts_among(points, order)
     assert 1 <= len(starts) <= 8
     assert starts[0] == order[0]
     # none of those that are left out before the last start is far from all better ones
@@ -261,7 +260,7 @@ def test_spaces_of_other_kinds_are_searched_as_widely_as_ever(monkeypatch):
     found = argmax(Narrow(), space, np.random.default_rng(0), None, incumbent)
     assert np.array_equal(space.snap(found[None])[0], found)
     assert argmax(Narrow(), cube(2), np.random.default_rng(0)).shape == (2,)  # no incumbents
-    hill = Improvement.over(TrendedProcess(GaussianProcess(
+    hill = Improvement.over(PriorMeanProcess(GaussianProcess(
         SquaredExponential(0.5), 0.01, np.full((1, 3), 0.5), np.ones(1)
     )))  # fmt: skip
     assert argmax(hill, cube(3), np.random.default_rng(0), None, np.full((1, 3), 0.5)).shape == (3,)
@@ -269,8 +268,9 @@ def test_spaces_of_other_kinds_are_searched_as_widely_as_ever(monkeypatch):
 
 @pytest.mark.parametrize("dimension", [1, 2, 4, 6])
 def test_the_search_loses_nothing_to_scipy_from_many_starts(dimension):
-    # Functions drawn and improvements, with and without advice and sub-regions. More of them:
-    # `python -m benchmarks.maxima`. Units are the scores' spread, or a share of an improvement.
+    # Sampled functions and improvements, with and without a shared function and sub-regions. For
+    # more seeds: `python -m benchmarks.maxima`. Units are the scores' spread, or shares of an
+    # improvement.
     losses = np.array([loss(kind, dimension, seed)[0] for kind in KINDS for seed in range(8)])
     assert np.median(losses) < 1e-6
     assert np.quantile(losses, 0.9) < 1e-4
@@ -343,13 +343,13 @@ def test_large_integers_reach_what_reals_would(name, seed):
     assert path.value(found[None])[0] > scipy_maximum(path, space) - 5e-6
 
 
-def test_a_climb_that_settles_lower_than_it_started_is_undone():
+def test_a_climb_that_is_rounded_to_less_than_its_start_is_undone():
     space = Space({"n": Int(1, 999), "x": Float(0, 1)})
     path = path_over(space, 1, name="se")
     starts = space.sample(30, np.random.default_rng(2))
     reached = space.sample(30, np.random.default_rng(3)) + 1e-5  # anywhere, between the values
     before, after = path.value(starts), path.value(space.snap(reached))
-    units, value = acquisition._settled(path, space, starts, reached, None)
+    units, value = acquisition._rounded(acquisition._Target(path, space, None), starts, reached)
     np.testing.assert_allclose(value, np.maximum(before, after), rtol=1e-12)
     np.testing.assert_array_equal(units, space.snap(units))
     np.testing.assert_allclose(path.value(units), value, rtol=1e-12)

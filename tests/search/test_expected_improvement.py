@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.models.kernels import Matern
-from flwr_fbo.models.prior_mean import TrendedProcess
+from flwr_fbo.models.prior_mean import PriorMeanProcess
 from flwr_fbo.search.expected_improvement import FAR, Improvement, log_gain
-from tests.models.prior_mean_harness import advised
+from tests.models.prior_mean_harness import shared_function
 
 
 def exact(z):
@@ -67,25 +67,26 @@ def test_the_log_of_the_gain_rises_everywhere():
     assert np.all(np.diff(log_gain(z)[0]) > 0)
 
 
-def searched(count, seed, told=True):
+def improvement(count, seed, shared=True):
     rng = np.random.default_rng(seed)
     x, y = rng.random((count, 2)), rng.normal(size=count)
     gp = GaussianProcess(Matern(0.3, 1.2), 0.05, x, y)
-    return Improvement.over(TrendedProcess(gp, advised(rng) if told else None))
+    return Improvement.over(PriorMeanProcess(gp, shared_function(rng) if shared else None))
 
 
-@pytest.mark.parametrize("told", [False, True])
+@pytest.mark.parametrize("shared", [False, True])
 @pytest.mark.parametrize("count", [0, 1, 9])
-def test_gradients_are_those_of_finite_differences(count, told):
-    surface, step = searched(count, 2, told), 1e-5
+def test_gradients_are_those_of_finite_differences(count, shared):
+    surface, step = improvement(count, 2, shared), 1e-5
     x = np.random.default_rng(3).random((5, 2))
     value, gradient = surface.value_and_gradient(x)
     np.testing.assert_allclose(value, surface.value(x), rtol=1e-12)
     # A scan is in single precision: of a mean and a deviation of .2 or more it loses 1e-6, and
     # the log of the gain is about -z^2 / 2, so that it loses some 1e-5 of itself.
     np.testing.assert_allclose(value, surface.scan(x), rtol=2e-5, atol=1e-4)
-    rough, slope = surface.to_climb(x)  # the advice alone is: a share of 1e-6 and its slope
-    np.testing.assert_allclose(rough, value, rtol=1e-5, atol=1e-5)
+    # To climb by, the shared function alone is in single precision, to a share of 1e-6.
+    approximate, slope = surface.value_and_gradient_for_climbing(x)
+    np.testing.assert_allclose(approximate, value, rtol=1e-5, atol=1e-5)
     np.testing.assert_allclose(slope, gradient, rtol=1e-4, atol=1e-3)
     for d, shift in enumerate(step * np.eye(2)):
         difference = surface.value(x + shift) - surface.value(x - shift)
@@ -96,7 +97,7 @@ def test_gradients_are_those_of_finite_differences(count, told):
 @pytest.mark.parametrize("count", [0, 6])
 def test_the_value_is_what_draws_gain_on_average(count):
     # over a value that draws do exceed, or none of them would gain
-    surface, rng = Improvement(searched(count, 4).model, 0.3), np.random.default_rng(5)
+    surface, rng = Improvement(improvement(count, 4).model, 0.3), np.random.default_rng(5)
     x = rng.random((4, 2))
     mean, variance = surface.model.posterior(x)
     draws = rng.normal(mean, np.sqrt(variance), (200_000, 4))
@@ -106,7 +107,7 @@ def test_the_value_is_what_draws_gain_on_average(count):
 
 
 def test_it_is_over_the_best_mean_of_its_own_points():
-    surface = searched(6, 6)
+    surface = improvement(6, 6)
     mean, _ = surface.model.posterior(surface.model.process.x)
     assert surface.best == pytest.approx(mean.max(), rel=1e-9)
-    assert searched(0, 6).best == 0.0
+    assert improvement(0, 6).best == 0.0

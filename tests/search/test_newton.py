@@ -1,4 +1,4 @@
-"""Batched ascents: bounds, scipy on hard valleys, and rows that know nothing of each other."""
+"""Batched ascents: bounds, scipy on hard valleys, and rows that are independent."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from flwr_fbo.search.newton import Care, maximise
+from flwr_fbo.search.newton import AscentOptions, maximise
 
 
 def rosenbrock(x, _rows):
@@ -29,7 +29,7 @@ def bowls(centres, scales):
 def test_a_bent_valley_is_climbed_to_the_end():
     starts = np.random.default_rng(0).uniform(-1.5, 1.5, (20, 2))
     low, high = np.full((20, 2), -2.0), np.full((20, 2), 2.0)
-    x, value = maximise(rosenbrock, starts, low, high, Care(iterations=200))
+    x, value = maximise(rosenbrock, starts, low, high, AscentOptions(iterations=200))
     np.testing.assert_allclose(x, 1.0, atol=1e-3)
     assert value.min() > -1e-6
     # the last step of a row is not looked at again: its value is what was promised
@@ -41,7 +41,7 @@ def test_it_agrees_with_scipy_where_the_maximum_is_on_the_boundary():
     low = np.tile([-1.5, -1.5], (10, 1))
     high = np.tile([0.5, 0.1], (10, 1))  # cuts the valley off: the maximum is on the faces
     starts = rng.uniform(low, high)
-    _, value = maximise(rosenbrock, starts, low, high, Care(iterations=200))
+    _, value = maximise(rosenbrock, starts, low, high, AscentOptions(iterations=200))
     best = max(
         -optimize.minimize(
             lambda p: -rosenbrock(p[None], None)[0][0],
@@ -69,7 +69,7 @@ def test_bounds_are_kept_and_a_bowls_maximum_is_its_clipped_centre(count, dimens
     high[fixed] = low[fixed]
     starts = rng.uniform(-3, 3, (count, dimension))  # also outside
     bowl = bowls(centres, scales)
-    x, _ = maximise(bowl, starts, low, high, Care(tolerance=1e-12, iterations=200))
+    x, _ = maximise(bowl, starts, low, high, AscentOptions(tolerance=1e-12, iterations=200))
     assert np.all((x >= low) & (x <= high))
     # separable, so the constrained maximum is the centre moved into the box; what a step promises
     # is half the curvature, at least 0.2, times its square: 1e-12 is a step of 3e-6
@@ -117,8 +117,8 @@ def waves(x, _rows):
     return value, slope
 
 
-def looked(objective):
-    """The objective, and how many rows each call of it looked at."""
+def counted(objective):
+    """Return the objective, and a list of how many rows each call evaluated."""
     sizes = []
 
     def seen(x, rows):
@@ -128,17 +128,18 @@ def looked(objective):
     return seen, sizes
 
 
-def test_a_few_looks_are_enough_and_single_precision_too():
+def test_a_few_evaluations_are_enough_and_single_precision_too():
     starts = np.array([[0.16, 0.11], [0.2, 0.05], [0.22, 0.14]])
-    seen, sizes = looked(waves)
-    x, value = maximise(seen, starts, np.zeros((3, 2)), np.ones((3, 2)), Care(tolerance=1e-5))
+    seen, sizes = counted(waves)
+    box, options = (np.zeros((3, 2)), np.ones((3, 2))), AscentOptions(tolerance=1e-5)
+    x, value = maximise(seen, starts, *box, options)
     top = [(np.pi / 2 - 0.3) / 7, (np.pi / 2 - 1.1) / 5]
     # Newton's steps from a tenth of a wave away: 1e-1, 1e-3 (its cube), 1e-9; single precision
-    # and the differences leave a hundredth of the last step that was looked at
+    # and the differences leave a hundredth of the last step that was evaluated
     np.testing.assert_allclose(x, np.tile(top, (3, 1)), atol=1e-4)
     np.testing.assert_allclose(value, 1.0, atol=1e-5)
     assert len(sizes) <= 4
-    assert sizes[0] == 9  # three rows, each with a look aside along both coordinates
+    assert sizes[0] == 9  # three rows, each with a step aside along both coordinates
 
 
 def test_where_only_the_best_matters_it_is_found_with_less_work():
@@ -152,16 +153,16 @@ def test_where_only_the_best_matters_it_is_found_with_less_work():
         return value, swing
 
     starts, box = rng.random((20, 2)), (np.zeros((20, 2)), np.ones((20, 2)))
-    every, all_sizes = looked(hills)
-    best, sizes = looked(hills)
+    every, all_sizes = counted(hills)
+    best, sizes = counted(hills)
     _, expected = maximise(every, starts, *box)
-    x, value = maximise(best, starts, *box, Care(only_best=True))
+    x, value = maximise(best, starts, *box, AscentOptions(only_best=True))
     assert value.max() == pytest.approx(expected.max(), abs=1e-7)
     np.testing.assert_allclose(value.max(), hills(x, None)[0].max(), atol=1e-7)
     assert sum(sizes) < 0.8 * sum(all_sizes)
     # the less a climb may gain of what its step promises, the sooner it is given up
-    few, few_sizes = looked(hills)
-    _, value = maximise(few, starts, *box, Care(only_best=True, doubted=3.0))
+    few, few_sizes = counted(hills)
+    _, value = maximise(few, starts, *box, AscentOptions(only_best=True, unproven_gain=3.0))
     assert value.max() == pytest.approx(expected.max(), abs=1e-7)
     assert sum(few_sizes) < sum(sizes)
 
@@ -173,18 +174,18 @@ def test_how_far_the_first_step_goes_and_what_is_worth_another():
 
     starts, box = np.array([[0.1, 0.5]]), (np.zeros((1, 2)), np.ones((1, 2)))
     for radius in (0.03, 0.3):
-        x, _ = maximise(bowls, starts, *box, Care(radius=radius, iterations=1))
+        x, _ = maximise(bowls, starts, *box, AscentOptions(radius=radius, iterations=1))
         np.testing.assert_allclose(x, [[0.1 + radius, 0.5]], atol=1e-6)
     # The second row would end 0.01 below the first: it is gone on with for any chance to end
     # higher, and for none to end higher by less than the tolerance.
     starts, box = np.array([[0.5, 0.45], [0.4, 0.5]]), (np.zeros((2, 2)), np.ones((2, 2)))
-    seen, sizes = looked(bowls)
-    care = {"only_best": True, "doubted": 10.0}
-    _, value = maximise(seen, starts, *box, Care(tolerance=1e-6, **care))
+    seen, sizes = counted(bowls)
+    best = {"only_best": True, "unproven_gain": 10.0}
+    _, value = maximise(seen, starts, *box, AscentOptions(tolerance=1e-6, **best))
     assert len(sizes) > 1
     assert value.max() == pytest.approx(0.0, abs=1e-6)
-    seen, sizes = looked(bowls)
-    maximise(seen, starts, *box, Care(tolerance=0.1, **care))
+    seen, sizes = counted(bowls)
+    maximise(seen, starts, *box, AscentOptions(tolerance=0.1, **best))
     assert sizes == [6]
 
 

@@ -12,18 +12,18 @@ columns,
 from __future__ import annotations
 
 import math
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.ldp.posterior import Posterior
 from flwr_fbo.models.features import RandomFeatures
-from flwr_fbo.models.gp import Path
 from flwr_fbo.models.kernels import Kernel
+from flwr_fbo.models.surface import Surface
 from flwr_fbo.search.acquisition import all_points, argmax
 
 Keys = NDArray[Any]
@@ -169,17 +169,15 @@ class Continuum:
     def best(self, posterior: Posterior, mean: Array, width: float, seed: list[int]) -> Keys:
         """See :class:`Domain`: by the core's candidates and gradient ascent."""
         bound = _UpperBound(self._map, posterior, mean, width)
-        # The search needs only the three methods of a path that the bound has.
-        found = argmax(cast(Path, bound), self.space, np.random.default_rng(seed))
-        return self.space.snap(found)
+        return self.space.snap(argmax(bound, self.space, np.random.default_rng(seed)))
 
     def draw(self, rng: np.random.Generator) -> Keys:
         """See :class:`Domain`."""
         return self.space.sample(1, rng)
 
 
-class _UpperBound:
-    r"""phi(x)'theta + width * sqrt(lambda) |W phi(x)|, and its gradient.
+class _UpperBound(Surface):
+    r"""The surface phi(x)'theta + width * sqrt(lambda) |W phi(x)|, and its gradient.
 
     With :math:`g(x) = W^T W \phi(x) / |W \phi(x)|` the second part is
     :math:`\phi(x)^T g(x)`, and its gradient is what it would be if g did not depend on x.
@@ -199,16 +197,12 @@ class _UpperBound:
         lengths = np.sqrt(np.einsum("nm,nm->n", columns, columns))[:, None]
         return np.asarray(self._weights + self._width * (columns / lengths) @ self._root)
 
-    def scan(self, x: Array, regions: object = None) -> Array:
-        """See :class:`flwr_fbo.models.gp.Path`."""
-        return self.value(x)
-
-    def value(self, x: Array, regions: object = None) -> Array:
-        """See :class:`flwr_fbo.models.gp.Path`."""
+    def value(self, x: Array, regions: Indices | None = None) -> Array:
+        """Return the bound at the rows of x (n, E): (n,)."""
         return np.asarray(np.einsum("nm,nm->n", self._map(x), self._rows(x)))
 
-    def value_and_gradient(self, x: Array, regions: object = None) -> tuple[Array, Array]:
-        """See :class:`flwr_fbo.models.gp.Path`."""
+    def value_and_gradient(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+        """Return the bound (n,) and its gradient (n, E) at the rows of x (n, E)."""
         return self._map.value_and_gradient(x, self._rows(x))
 
 
