@@ -79,8 +79,8 @@ def _comparison_row(run: Run) -> list[str]:
     head = [run.name, *(str(config.get(key)) for key in ("strategy", "task", "agents"))]
     if r is None:
         return [*head, "", "", "", "not finished"]
-    spent = f"{r.evaluations[-1]:g}" if r.evaluations else ""
-    best = f"{r.best[-1]:.4f}" if r.best and r.best[-1] is not None else ""
+    spent = f"{r.evaluations:g}" if r.evaluations else ""
+    best = "" if r.best_score is None else f"{r.best_score:.4f}"
     epsilon = "" if r.epsilon is None else f"{r.epsilon:.3g}"
     return [*head, spent, best, epsilon, str(r.failures)]
 
@@ -124,10 +124,10 @@ def _result_part(run: Run) -> str:
     gains = [(name, compared_text(r, other)) for name, other in r.compared.items()]
     if gains:
         parts.append(_table(("gain over", "mean difference between the agents' best"), gains))
-    recommended = r.findings.get("recommended")
-    if recommended:
-        params = escape(params_text(recommended["params"]))
-        clear = recommended.get("clear", True)  # methods without released functions do not say
+    if r.recommended is not None:
+        params = escape(params_text(r.recommended))
+        # Only methods with released functions say whether the recommendation is clear.
+        clear = (r.recommendation or {}).get("clear", True)
         doubt = "" if clear else " Noise alone could have given this recommendation."
         parts.append(f"<p>Recommended to all: <b>{params}</b>.{doubt}</p>")
     parts.append(f"<p>Privacy: {escape(privacy_text(r))}.</p>")
@@ -138,9 +138,9 @@ def _result_part(run: Run) -> str:
 def _tiles(r: Result) -> str:
     """Return the main figures of a result in large letters."""
     facts = []
-    if r.best and r.best[-1] is not None:
-        facts.append((f"mean best {r.metric}", f"{r.best[-1]:.4f}"))
-        facts.append(("evaluations per agent", f"{r.evaluations[-1]:g}"))
+    if r.best_score is not None:
+        facts.append((f"mean best {r.metric}", f"{r.best_score:.4f}"))
+        facts.append(("evaluations per agent", f"{r.evaluations:g}"))
     facts.append(("agents", str(r.agents)))
     if r.epsilon is not None:
         facts.append(("epsilon" if r.private else "epsilon, NOT PRIVATE", f"{r.epsilon:.3f}"))

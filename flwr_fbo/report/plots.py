@@ -179,8 +179,8 @@ def _one_parameter(run: Run, space: Space, shaded: Sequence[Shaded], prefix: str
 
 def _recommended_unit(run: Run, space: Space) -> Array | None:
     """Return the point recommended to all agents in the unit cube, or None without one."""
-    recommended = None if run.result is None else run.result.findings.get("recommended")
-    return space.to_unit(recommended["params"]) if recommended else None
+    recommended = None if run.result is None else run.result.recommended
+    return None if recommended is None else space.to_unit(recommended)
 
 
 def _best_units(run: Run) -> Array:

@@ -17,8 +17,11 @@ import numpy as np
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.space import Space
-from flwr_fbo.runs.directory import RoundTable, RunDirectory, RunDirectoryError
-from flwr_fbo.runs.result import Result, read_evaluations
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.files.rounds import RoundTable
+from flwr_fbo.runs.history import read_evaluations
+from flwr_fbo.runs.result import Result
 
 #: Points of a curve. A reader would not see more of them.
 MAX_POINTS = 400
@@ -56,7 +59,7 @@ class Run:
 def read_run(folder: Path | str) -> Run:
     """Return the content of a run directory and of the runs that it was compared with.
 
-    Raises :class:`~flwr_fbo.runs.directory.RunDirectoryError`, which names the file, where
+    Raises :class:`~flwr_fbo.runs.files.RunDirectoryError`, which names the file, where
     ``config.json`` is missing or a file cannot be read.
     """
     directory = RunDirectory(folder)
@@ -88,7 +91,7 @@ def _read_result(directory: RunDirectory) -> Result | None:
         return None
     try:
         return Result.read(directory.root)
-    except (ValueError, TypeError, json.JSONDecodeError) as error:
+    except (ValueError, TypeError, KeyError, json.JSONDecodeError) as error:
         raise RunDirectoryError(f"{directory.root / 'result.json'}: {error}") from None
 
 

@@ -8,21 +8,22 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.runs.result import Result, read_evaluations
+from flwr_fbo.runs.history import read_evaluations
+from flwr_fbo.runs.result import Result
 
 
 def summary(result: Result) -> str:
     """Return the summary of a finished run: gains over the baselines, privacy, failures, files."""
     rows = []
-    if result.best and result.best[-1] is not None:
-        spent = f"after {result.evaluations[-1]:g} evaluations each"
-        rows.append((f"mean best {result.metric}", f"{result.best[-1]:.4f}   {spent}"))
+    if result.best_score is not None:
+        spent = f"after {result.evaluations:g} evaluations each"
+        rows.append((f"mean best {result.metric}", f"{result.best_score:.4f}   {spent}"))
     for name, other in result.compared.items():
         rows.append((f"gain over {name}", compared_text(result, other)))
-    recommended = result.findings.get("recommended")
-    if recommended:
-        doubt = "" if recommended.get("clear", True) else "   (no clearer than noise)"
-        rows.append(("recommended to all", params_text(recommended["params"]) + doubt))
+    if result.recommended is not None:
+        clear = (result.recommendation or {}).get("clear", True)
+        doubt = "" if clear else "   (no clearer than noise)"
+        rows.append(("recommended to all", params_text(result.recommended) + doubt))
     rows.append(("privacy", privacy_text(result)))
     if result.failures:
         rows.append(("failures", f"{result.failures}   (see the agents' journals)"))

@@ -20,7 +20,7 @@ from flwr_fbo.report.plots import parameter_axis, rank_shades
 from flwr_fbo.report.runs import best_so_far
 from flwr_fbo.report.style import SHADES
 from flwr_fbo.report.svg import Chart, linear_axis
-from flwr_fbo.runs.directory import RunDirectoryError
+from flwr_fbo.runs.files import RunDirectoryError
 from tests.cli.test_cli import flwr_fbo
 
 CHROMIUM = next(
