@@ -30,10 +30,10 @@ from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
 from flwr_fbo.methods.thompson.sampler import Advice
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
-from flwr_fbo.privacy.accountants import accountant
+from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.search.partition import Partition as Tree
 from flwr_fbo.search.regions import split_space
@@ -124,7 +124,7 @@ def search() -> Iterator[Guard]:
 
     yield Guard("calls of a Fed-PNE search, T = 100,000", calls(whole), 6000)
     for name, most in (("rdp", 60), ("pld", 40)):
-        book = accountant(name)
+        book = make_accountant(name)
         book.compose(GaussianRelease(1.0, 0.25, 0), 40)
         found = calls(lambda book=book: book.epsilon(1e-3))  # type: ignore[misc]
         yield Guard(f"calls of an epsilon query ({name})", found, most)

@@ -31,7 +31,7 @@ PARTS: dict[str, tuple[tuple[str, str], ...]] = {
     "privacy: plan the noise": (("strategies/dp_fts_de.py", "build"),),
     "privacy: epsilon so far": (
         ("privacy/budget.py", "spent"), ("privacy/budget.py", "would_exceed"),
-        ("privacy/budget.py", "report"), ("privacy/accountants.py", "epsilons"),
+        ("privacy/budget.py", "report"), ("privacy/accountants.py", "epsilon_by_accountant"),
     ),
     "server: sum and noise": (("core/dp_fts_de.py", "draw_release"),),
     "files: journals, checkpoint, ledger": (

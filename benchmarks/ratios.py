@@ -321,19 +321,19 @@ def elimination() -> Iterator[Ratio]:
 def accounting() -> Iterator[Ratio]:
     """What a run's next epsilon costs, against accounting for the whole ledger again."""
     from flwr_fbo.privacy import pld
-    from flwr_fbo.privacy.accountants import accountant
+    from flwr_fbo.privacy.accountants import make_accountant
     from flwr_fbo.privacy.events import GaussianRelease
 
     for name in ("rdp", "pld"):
         events = [GaussianRelease(1.0 + 0.01 * (t % 5), 0.25, t) for t in range(40)]
-        running = accountant(name)
+        running = make_accountant(name)
         for event in events:
             running.compose(event)
         running.epsilon(1e-3)
 
         def again(i: int, events: Any = events, name: str = name) -> None:
             _forget()
-            fresh = accountant(name)
+            fresh = make_accountant(name)
             for event in events:
                 fresh.compose(event)
             fresh.epsilon(1e-3)

@@ -30,12 +30,12 @@ from flwr_fbo.methods.comparators.surrogates import numbers_sent
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.thompson.sampler import Advice
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
-from flwr_fbo.privacy.accountants import accountant
+from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.entropy import system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
 from flwr_fbo.report.svg import Chart
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.search.regions import split_space
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
@@ -268,7 +268,7 @@ def plan(quick: bool) -> Rows:
     delta = agents**-1.1
     rows: Rows = []
     for z in (0.6, 0.8, 1.0, 2.0):
-        book = accountant("pld")
+        book = make_accountant("pld")
         for t in range(rounds):
             book.compose(GaussianRelease(z, q, t))
         epsilon = book.epsilon(delta)

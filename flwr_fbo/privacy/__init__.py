@@ -1,1 +1,1 @@
-"""Privacy: mechanisms, events, accountants, calibration, ledger, audit. Never Flower."""
+"""Differential privacy: mechanisms, events, accountants, calibration, ledger and audit."""

@@ -1,24 +1,26 @@
-r"""What events cost: four views of one ledger.
+r"""Accountants: the epsilon that a sequence of events costs at a given delta.
 
 =============  =======================================================================
-accountant     how it bounds epsilon at a given delta
+accountant     how the accountant bounds epsilon
 =============  =======================================================================
-``pld``        privacy-loss distributions; the tightest, and the default
-``rdp``        Renyi divergences of many orders, with the conversion of Canonne et al.
-               (2020, Proposition 12)
-``moments``    the classical moments accountant of the paper (Algorithm 1, line 13)
-``fixed-size`` Renyi divergences for samples of fixed size (App. B.2.4)
-``pure``       the plain sum, for Laplace releases: the delta of 0
+``pld``        by privacy-loss distributions; the tightest, and the default
+``rdp``        by Renyi divergences of many orders, with the conversion of Canonne et
+               al. (2020, Proposition 12)
+``moments``    by the classical moments accountant of the paper (Algorithm 1, line 13)
+``fixed-size`` by Renyi divergences for samples of fixed size (App. B.2.4)
+``pure``       by the sum of epsilons, for Laplace releases; delta is 0
 =============  =======================================================================
 
-The first three speak about neighbours of which one lacks an agent's message, ``fixed-size``
-about neighbours with *different* messages of one agent. An epsilon of one relation must never
-be shown beside one of the other, so each accountant refuses the other's events.
+``pld``, ``rdp`` and ``moments`` use the neighbouring relation in which the message of one agent
+is zero (or absent). ``fixed-size`` uses the relation in which the message of one agent is
+*replaced* by another. An epsilon of one relation must never stand beside an epsilon of the
+other, so each accountant refuses the events of the other relation.
 
 **What composition allows.** Messages may depend on everything released before. The schedule
-(which rounds release, and with what q and z) may not: it is fixed before the run. Then stopping
-early costs at most what the whole schedule costs. Only Renyi accountants remain valid as a stop
-rule where q and z themselves are chosen from what was released (Feldman and Zrnic 2021).
+(which rounds release, and with which q and z) must not: the schedule is fixed before the run.
+Under that condition a run that stops early costs at most what the whole schedule costs. Where q
+and z are themselves chosen from what was released, only Renyi accountants are a valid stop rule
+(Feldman and Zrnic 2021).
 """
 
 from __future__ import annotations
@@ -38,53 +40,59 @@ AccountantName = Literal["pld", "rdp", "moments", "fixed-size", "pure"]
 
 
 class Accountant(Protocol):
-    """The running cost of a sequence of events."""
+    """The cost of a sequence of events, to which events are added."""
 
     def compose(self, event: Event, count: int = 1) -> None:
-        """Add an event, ``count`` times."""
+        """Add an event to the sequence, ``count`` times."""
 
     def epsilon(self, delta: float) -> float:
-        """What has been spent so far."""
+        """Return the epsilon of the sequence at this delta."""
 
     def would_exceed(self, event: Event, epsilon: float, delta: float) -> bool:
-        """Whether one more such event would spend more than ``epsilon``; nothing is added."""
+        """Return whether the sequence and one more event would cost more than ``epsilon``.
+
+        The event is not added.
+        """
 
 
 class _Base:
+    """The checks that every accountant shares."""
+
     name = ""
+    #: Whether the accountant takes events of fixed-size samples, and only those.
     fixed_size = False
 
     def compose(self, event: Event, count: int = 1) -> None:
-        """See :class:`Accountant`."""
+        """Add an event ``count`` times; refuse an event of the other neighbouring relation."""
         checks.count("count", count)
         if isinstance(event, FixedSizeRelease) != self.fixed_size:
             raise checks.PrivacyError(
                 f"the {self.name} accountant cannot take a {type(event).__name__}: samples of "
-                "fixed size are accounted for other neighbours than Poisson samples"
+                "fixed size and Poisson samples have different neighbouring relations"
             )
         self._add(event, count)
 
     def would_exceed(self, event: Event, epsilon: float, delta: float) -> bool:
-        """See :class:`Accountant`."""
+        """Return whether one more event would cost more than ``epsilon``; add nothing."""
         checks.positive("epsilon", epsilon)
-        trial = copy.copy(self)  # states are immutable, so a shallow copy is apart
+        trial = copy.copy(self)  # shallow is enough: no state is changed in place
         trial.compose(event)
         return trial.epsilon(delta) > epsilon
 
     def copy(self) -> Self:
-        """An accountant with the same past."""
+        """Return an accountant of the same sequence."""
         return copy.copy(self)
 
     def _add(self, event: Event, count: int) -> None:
-        raise AssertionError(f"{type(self).__name__} must say what an event adds")
+        raise AssertionError(f"{type(self).__name__} must implement `_add`")
 
     def epsilon(self, delta: float) -> float:
-        """See :class:`Accountant`."""
-        raise AssertionError(f"{type(self).__name__} must say what was spent")
+        """Return the epsilon of the sequence at this delta."""
+        raise AssertionError(f"{type(self).__name__} must implement `epsilon`")
 
 
 class _LogMoments(_Base):
-    """Accountants that add up log moments over a set of orders."""
+    """The accountants that add up log moments over a set of orders."""
 
     orders: Array
 
@@ -94,41 +102,43 @@ class _LogMoments(_Base):
 
     def _add(self, event: Event, count: int) -> None:
         self._count += count
-        self._total = self._total + count * renyi.log_moments(renyi.key(event), self.name)
+        self._total = self._total + count * renyi.log_moments(renyi.cost_key(event), self.name)
 
     def _bounds(self, delta: float) -> Array:
-        """Epsilon by each order, by the improved conversion of Renyi divergence."""
+        """Return the epsilon that each order proves: (k,)."""
+        # Canonne, Kamath and Steinke 2020, Proposition 12.
         a = self.orders
         divergence = self._total / (a - 1.0)
         return np.asarray(divergence + np.log1p(-1.0 / a) - np.log(delta * a) / (a - 1.0))
 
     def epsilon(self, delta: float) -> float:
-        """See :class:`Accountant`."""
+        """Return the least epsilon that any order proves at this delta."""
         checks.open_unit("delta", delta)
-        if not self._count:
+        if not self._count:  # the conversion of no loss is not 0 at every order
             return 0.0
         return max(0.0, float(np.min(self._bounds(delta))))
 
 
 class MomentsAccountant(_LogMoments):
-    """The paper's: epsilon = min over integers lambda of (alpha(lambda) + log 1/delta) / lambda."""
+    """The paper's: min over integers lambda of (alpha(lambda) + log(1/delta)) / lambda."""
 
     name = "moments"
     orders = renyi.INTEGER_ORDERS
 
     def _bounds(self, delta: float) -> Array:
+        # Algorithm 1, line 13; lambda is the order less 1
         return np.asarray((self._total - math.log(delta)) / (self.orders - 1.0))
 
 
 class RdpAccountant(_LogMoments):
-    """Renyi differential privacy; its orders include all of the moments accountant's."""
+    """Renyi differential privacy, at all orders of the moments accountant and some more."""
 
     name = "rdp"
     orders = renyi.RENYI_ORDERS
 
 
 class FixedSizeAccountant(_LogMoments):
-    """Renyi differential privacy under replacement, for samples of fixed size."""
+    """Renyi differential privacy for samples of fixed size, where one message is replaced."""
 
     name = "fixed-size"
     fixed_size = True
@@ -136,26 +146,26 @@ class FixedSizeAccountant(_LogMoments):
 
 
 class PldAccountant(_Base):
-    """Privacy-loss distributions: never more than :class:`RdpAccountant` but for the grid."""
+    """Privacy-loss distributions: at most :class:`RdpAccountant`'s epsilon, but for the grid."""
 
     name = "pld"
 
     def __init__(self) -> None:
-        self._runs: pld.Runs = ()
+        self._counts: pld.EventCounts = ()
 
     def _add(self, event: Event, count: int) -> None:
-        runs = dict(self._runs)
-        key = renyi.key(event)
-        runs[key] = runs.get(key, 0) + count
-        self._runs = tuple(runs.items())
+        counts = dict(self._counts)
+        key = renyi.cost_key(event)
+        counts[key] = counts.get(key, 0) + count
+        self._counts = tuple(counts.items())
 
     def epsilon(self, delta: float) -> float:
-        """See :class:`Accountant`."""
-        return pld.epsilon(self._runs, delta)
+        """Return the epsilon of the composed distribution at this delta, rounded up."""
+        return pld.epsilon(self._counts, delta)
 
 
 class PureAccountant(_Base):
-    """The sum of the epsilons of Laplace releases; it holds for every delta, 0 included."""
+    """The sum of the epsilons of Laplace releases, which holds for every delta and for delta 0."""
 
     name = "pure"
 
@@ -170,11 +180,11 @@ class PureAccountant(_Base):
         self._spent = (*self._spent, *(event.epsilon,) * count)
 
     def epsilon(self, delta: float = 0.0) -> float:
-        """See :class:`Accountant`."""
-        return math.fsum(self._spent)
+        """Return the sum of the epsilons; ``delta`` has no effect."""
+        return math.fsum(self._spent)  # exact: ten times 0.1 is 1
 
 
-_MAKERS: dict[AccountantName, Callable[[], _Base]] = {
+_ACCOUNTANTS: dict[AccountantName, Callable[[], _Base]] = {
     "pld": PldAccountant,
     "rdp": RdpAccountant,
     "moments": MomentsAccountant,
@@ -183,26 +193,31 @@ _MAKERS: dict[AccountantName, Callable[[], _Base]] = {
 }
 
 
-def accountant(name: str) -> Accountant:
-    """A new accountant by its name."""
+def make_accountant(name: str) -> Accountant:
+    """Return a new accountant of this name, with no events."""
     for known in get_args(AccountantName):
         if known == name:
-            return _MAKERS[known]()
+            return _ACCOUNTANTS[known]()
     raise checks.PrivacyError(
         f"`accountant` must be one of {', '.join(get_args(AccountantName))}, but got {name!r}"
     )
 
 
-def epsilons(events: list[Event] | tuple[Event, ...], delta: float) -> dict[str, float | None]:
-    """What these events cost in each view of them; None where the view is of other neighbours."""
+def epsilon_by_accountant(
+    events: list[Event] | tuple[Event, ...], delta: float
+) -> dict[str, float | None]:
+    """Return the epsilon of the events by each accountant.
+
+    The value is None for an accountant whose neighbouring relation is not that of the events.
+    """
     fixed = any(isinstance(event, FixedSizeRelease) for event in events)
     costs: dict[str, float | None] = {}
     for name in ("moments", "rdp", "pld", "fixed-size"):
         if (name == "fixed-size") != fixed:
             costs[name] = None
             continue
-        view = accountant(name)
+        accountant = make_accountant(name)
         for event in events:
-            view.compose(event)
-        costs[name] = view.epsilon(delta)
+            accountant.compose(event)
+        costs[name] = accountant.epsilon(delta)
     return costs if fixed else {name: costs[name] for name in ("moments", "rdp", "pld")}

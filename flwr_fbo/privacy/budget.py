@@ -1,4 +1,4 @@
-"""A budget: what a run may spend, checked before every release and written down before it."""
+"""A privacy budget, checked before every release and charged to a ledger before the release."""
 
 from __future__ import annotations
 
@@ -6,69 +6,84 @@ import math
 from typing import Any
 
 from flwr_fbo.privacy import checks
-from flwr_fbo.privacy.accountants import accountant as accountant_named
-from flwr_fbo.privacy.accountants import epsilons
+from flwr_fbo.privacy.accountants import epsilon_by_accountant, make_accountant
 from flwr_fbo.privacy.events import Event
-from flwr_fbo.privacy.ledger import Book
+from flwr_fbo.privacy.ledger import LedgerLike
 
 
 class BudgetExceeded(checks.PrivacyError):
-    """The next release would spend more than the budget; nothing was charged or sent."""
+    """The next release would cost more than the budget has left. Nothing was charged."""
 
 
 class PrivacyBudget:
-    """Epsilon and delta for a run, spent through a ledger.
+    """The epsilon and delta that a run may spend, with the ledger of what was spent.
 
-    ``epsilon=math.inf`` keeps the books without a limit. A ledger that already holds events (a
-    resumed run) is continued from what it says was spent, even if that is over the budget.
+    Parameters
+    ----------
+    epsilon : float
+        The limit. ``math.inf`` sets no limit; events are charged and added up all the same.
+    delta : float
+        The delta of the limit; without effect for the accountant ``pure``, whose delta is 0.
+    ledger : LedgerLike
+        Where charges are stored. The events that a resumed run's ledger holds count as spent,
+        even where their cost is over the limit.
+    accountant : str
+        The accountant that decides what fits into the limit.
     """
 
-    def __init__(self, epsilon: float, delta: float, ledger: Book, accountant: str = "pld") -> None:
+    def __init__(
+        self, epsilon: float, delta: float, ledger: LedgerLike, accountant: str = "pld"
+    ) -> None:
         self.epsilon = math.inf if epsilon == math.inf else checks.positive("epsilon", epsilon)
         self.delta = 0.0 if accountant == "pure" else checks.open_unit("delta", delta)
         self.ledger, self.name = ledger, accountant
-        self._view = accountant_named(accountant)
+        self._accountant = make_accountant(accountant)
         for event in ledger.events:
-            self._view.compose(event)
+            self._accountant.compose(event)
 
     def would_exceed(self, event: Event) -> bool:
-        """Whether one more such release would spend more than the budget."""
+        """Return whether this event would bring the cost over the limit."""
         if self.epsilon == math.inf:
             return False
-        return self._view.would_exceed(event, self.epsilon, self.delta)
+        return self._accountant.would_exceed(event, self.epsilon, self.delta)
 
     def charge(self, event: Event) -> None:
-        """Spend an event: when this returns it is on disk, and its release may leave."""
-        trial = accountant_named(self.name)
-        trial.compose(event)  # an event that this accountant cannot take never reaches the ledger
+        """Charge an event. When the call returns, the event is stored and may be released."""
+        # An event that the accountant refuses must not reach the ledger either.
+        make_accountant(self.name).compose(event)
         if self.would_exceed(event):
             raise BudgetExceeded(
-                f"epsilon={self.epsilon:g} at delta={self.delta:g} is spent: {self.spent:.4g} so "
-                f"far in {len(self.ledger.events)} releases, and one more would exceed it"
+                f"one more release would exceed epsilon={self.epsilon:g} at "
+                f"delta={self.delta:g}: {len(self.ledger.events)} releases have spent "
+                f"{self.spent:.4g}"
             )
         self.ledger.charge(event)
-        self._view.compose(event)
+        self._accountant.compose(event)
 
     @property
     def spent(self) -> float:
-        """Epsilon so far."""
-        return self._view.epsilon(self.delta)
+        """Return the epsilon of all events charged so far."""
+        return self._accountant.epsilon(self.delta)
 
     @property
     def remaining(self) -> float:
-        """Epsilon that is left; never negative. (Releases do not cost the same each: compose.)"""
+        """Return the limit less what was spent, at least 0.
+
+        The cost of a release depends on the releases before, so use :meth:`would_exceed` to
+        learn whether a release fits.
+        """
         return max(0.0, self.epsilon - self.spent)
 
     def report(self) -> dict[str, Any]:
-        """What was spent, in the view that decides and in the others, as JSON can hold it."""
+        """Return the limit and the cost so far, by this and the other accountants, for JSON."""
         return {
             "accountant": self.name,
             "delta": self.delta,
-            "epsilon": self.spent if self.name == "pure" else self._views(),
+            "epsilon": self.spent if self.name == "pure" else self._by_accountant(),
             "epsilon_budget": None if self.epsilon == math.inf else self.epsilon,
             "epsilon_spent": self.spent,
             "releases": len(self.ledger.events),
         }
 
-    def _views(self) -> dict[str, float | None]:
-        return epsilons(self.ledger.events, self.delta)
+    def _by_accountant(self) -> dict[str, float | None]:
+        return epsilon_by_accountant(self.ledger.events, self.delta)

@@ -32,7 +32,7 @@ import numpy as np
 from scipy import special
 
 from flwr_fbo.privacy import checks
-from flwr_fbo.privacy.accountants import accountant as accountant_named
+from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE
 
@@ -64,15 +64,15 @@ def epsilon_of(
     The ``fixed-size`` accountant also needs the number of ``agents``: its events hold the size
     of a sample, not a rate.
     """
-    view = accountant_named(accountant)
+    running = make_accountant(accountant)
     for rate, count in Counter(releases).items():  # in the order of first appearance
         if accountant != "fixed-size":
-            view.compose(GaussianRelease(noise_multiplier, rate), count)
+            running.compose(GaussianRelease(noise_multiplier, rate), count)
             continue
         population = checks.count("agents", agents)
         size = fixed_size(population, rate)
-        view.compose(FixedSizeRelease(noise_multiplier, population, size), count)
-    return view.epsilon(delta)
+        running.compose(FixedSizeRelease(noise_multiplier, population, size), count)
+    return running.epsilon(delta)
 
 
 def fixed_size(agents: int, rate: float) -> int:

@@ -1,4 +1,4 @@
-"""What every number of the privacy module must satisfy, said in one voice."""
+"""Checks of the numbers that the privacy package is given, each with one error message."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import numpy as np
 
 
 class PrivacyError(ValueError):
-    """A privacy parameter breaks its rule; the message names rule and value."""
+    """A privacy parameter breaks its rule; the message states the rule and the value."""
 
 
 def positive(name: str, value: Any) -> float:
-    """The value as a float, which must be finite and > 0."""
+    """Return the value as a float; refuse a value that is not finite and > 0."""
     number = _number(name, value, "a finite number > 0")
     if not (math.isfinite(number) and number > 0):
         raise PrivacyError(f"`{name}` must be a finite number > 0, but got {value!r}")
@@ -21,7 +21,7 @@ def positive(name: str, value: Any) -> float:
 
 
 def open_unit(name: str, value: Any) -> float:
-    """The value as a float in (0, 1), as every delta must be."""
+    """Return the value as a float; refuse a value outside (0, 1), such as a delta of 1."""
     number = _number(name, value, "in (0, 1)")
     if not 0.0 < number < 1.0:
         raise PrivacyError(f"`{name}` must be in (0, 1), but got {value!r}")
@@ -29,7 +29,7 @@ def open_unit(name: str, value: Any) -> float:
 
 
 def rate(name: str, value: Any) -> float:
-    """The value as a float in (0, 1], as every sampling rate must be."""
+    """Return the value, a sampling rate, as a float; refuse a value outside (0, 1]."""
     number = _number(name, value, "in (0, 1]")
     if not 0.0 < number <= 1.0:
         raise PrivacyError(f"`{name}` must be in (0, 1], but got {value!r}")
@@ -37,13 +37,14 @@ def rate(name: str, value: Any) -> float:
 
 
 def count(name: str, value: Any, low: int = 1) -> int:
-    """The value as an int that is not below ``low``."""
+    """Return the value as an int; refuse a value below ``low`` or of another type."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < low:
         raise PrivacyError(f"`{name}` must be an integer >= {low}, but got {value!r}")
     return int(value)
 
 
 def _number(name: str, value: Any, rule: str) -> float:
+    # A bool is an int in Python, and a text such as "1" would convert: both are mistakes here.
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
         raise PrivacyError(f"`{name}` must be {rule}, but got {value!r}")
     return float(value)

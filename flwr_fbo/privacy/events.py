@@ -1,7 +1,7 @@
-"""What happened, apart from what it costs: one frozen event for everything that was released.
+"""Events: a frozen record of every release, apart from what the release costs.
 
-Accountants (:mod:`flwr_fbo.privacy.accountants`) say what events cost; ledgers keep them.
-A round without a release has no event.
+Accountants (:mod:`flwr_fbo.privacy.accountants`) compute the cost of events. Ledgers
+(:mod:`flwr_fbo.privacy.ledger`) store events. A round without a release has no event.
 """
 
 from __future__ import annotations
@@ -18,8 +18,19 @@ from flwr_fbo.privacy import checks
 class GaussianRelease:
     """A sum over a Poisson sample of the agents, with Gaussian noise.
 
-    ``noise_multiplier`` is the noise's standard deviation over the most one agent can
-    contribute. Neighbours: one agent's message is zero (or, the same in cost, absent).
+    Neighbouring relation: in one of two runs, the message of one agent is zero. (A message that
+    is absent counts as zero.) An agent's own release of one vector is the same event at
+    sampling rate 1; its neighbouring relation is the mechanism's.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        The standard deviation of the noise over the sensitivity: the largest distance between
+        the sums of two neighbours.
+    sampling_rate : float
+        The probability with which each agent takes part.
+    round : int
+        The round of the release.
     """
 
     noise_multiplier: float
@@ -36,9 +47,21 @@ class GaussianRelease:
 class FixedSizeRelease:
     """A sum over exactly ``sample_size`` of ``population`` agents, with Gaussian noise (B.2.4).
 
-    ``noise_multiplier`` is the noise's standard deviation over the most one agent can
-    contribute, as above. Neighbours: one agent's message is *another*, which can move the sum
-    twice as far; the accountant allows for that.
+    Neighbouring relation: the message of one agent is *another* one in the second run. Replacing
+    a message can move the sum twice as far as removing the message. The multiplier is nevertheless
+    relative to one contribution, as in :class:`GaussianRelease`; the accountant accounts for the
+    factor of 2.
+
+    Parameters
+    ----------
+    noise_multiplier : float
+        The standard deviation of the noise over the norm of the largest contribution.
+    population : int
+        The number of agents that the sample is drawn from.
+    sample_size : int
+        The number of agents in the sample.
+    round : int
+        The round of the release.
     """
 
     noise_multiplier: float
@@ -59,7 +82,10 @@ class FixedSizeRelease:
 
 @dataclass(frozen=True)
 class LaplaceRelease:
-    """One bounded number with Laplace noise of scale (its range / epsilon), sent by an agent."""
+    """A bounded number that an agent sends, with Laplace noise of scale (range / epsilon).
+
+    Neighbouring relation: any two values of the number.
+    """
 
     epsilon: float
     round: int = 0
@@ -78,13 +104,13 @@ _KINDS: dict[str, type[Event]] = {
 
 
 def to_dict(event: Event) -> dict[str, Any]:
-    """The event as JSON can hold it."""
+    """Return the event as a JSON object."""
     kind = next(name for name, cls in _KINDS.items() if type(event) is cls)
     return {"kind": kind, **dataclasses.asdict(event)}
 
 
 def from_dict(data: Mapping[str, Any]) -> Event:
-    """The event that :func:`to_dict` wrote."""
+    """Return the event of a JSON object that :func:`to_dict` wrote."""
     if not isinstance(data, Mapping) or data.get("kind") not in _KINDS:
         raise checks.PrivacyError(f"`kind` must be one of {', '.join(_KINDS)}, but got {data!r}")
     cls = _KINDS[data["kind"]]

@@ -1,23 +1,24 @@
-r"""The ledger: every release is on disk before it leaves.
+r"""The ledger: a file that holds the event of every release before the release is sent.
 
-An append-only text file, one JSON object a line. The first line is the header (which run this
-is), each further line one charge::
+The file is text, only ever appended to, with one JSON object a line. The first line is the
+header, which identifies the run. Every further line is one charge::
 
     {"header": {...}, "hash": "..."}
     {"event": {...}, "index": 0, "hash": "..."}
 
-Every hash covers the line and the hash before it, so a line that was changed, moved, or taken
-out of the middle is noticed. (Lines cut off the end, exactly at a line's end, cannot be: keep
-the directory where only the server writes.)
+Every hash covers its line and the hash of the line before. A line that was changed, moved or
+removed from the middle therefore does not match, and the ledger is refused. The hashes have no
+key: they reveal accidents and partial changes, not a writer who computes all hashes anew. Lines
+removed from the end are not noticed either. Keep the directory where only the server writes.
 
-:meth:`Ledger.charge` returns when the line is on the disk (``fsync``). The order of a release is
-therefore: charge, then add noise and send. A crash between the two counts a release that never
-left; no crash can lose one that did.
+:meth:`Ledger.charge` returns once the line is on the disk (``fsync``). A release is charged
+first, and only then drawn and sent. A crash between the two counts a release that was never
+sent; no crash loses the charge of a release that was sent.
 
-A last line without its line end is what a crash in the middle of a write leaves. Its charge had
-not returned, so nothing was released for it; it is counted all the same if the event in it can
-be read, dropped if not, and the file is mended. Anything else that is wrong makes the ledger
-refuse: who cannot say what was spent must not go on spending.
+A crash in the middle of a write leaves a last line without its line end. The charge of that line
+had not returned, so nothing was released for it. The line is counted all the same if its event
+can be read, and dropped if not; then the file is repaired. After any other damage the ledger is
+refused, because a run must not spend when what was spent is unknown.
 """
 
 from __future__ import annotations
@@ -36,24 +37,24 @@ from flwr_fbo.privacy.events import Event, from_dict, to_dict
 
 
 class LedgerError(PrivacyError):
-    """A ledger cannot be trusted or written; the message names the file and says why."""
+    """A ledger cannot be trusted or written; the message names the file and the reason."""
 
 
-class Book(Protocol):
-    """What keeps charges: a :class:`Ledger`, or a :class:`MemoryLedger` in tests."""
+class LedgerLike(Protocol):
+    """What a :class:`Ledger` and a :class:`MemoryLedger` have in common."""
 
     header: dict[str, Any]
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """All that was charged, in order."""
+        """Return every event charged so far, in order."""
 
     def charge(self, event: Event) -> None:
-        """Note an event; when this returns, it will never be forgotten."""
+        """Store an event. The event is permanent when the call returns."""
 
 
 class MemoryLedger:
-    """A ledger for tests and benchmarks, which forgets everything with its process."""
+    """A ledger in memory, for tests and benchmarks. Its events end with the process."""
 
     def __init__(self, header: Mapping[str, Any] | None = None) -> None:
         self.header = dict(header or {})
@@ -61,34 +62,34 @@ class MemoryLedger:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """See :class:`Book`."""
+        """Return every event charged so far, in order."""
         return self._events
 
     def charge(self, event: Event) -> None:
-        """See :class:`Book`."""
+        """Store an event in memory."""
         self._events = (*self._events, event)
 
 
 class Ledger:
-    """A ledger in a file; make one with :meth:`create` or :meth:`resume`."""
+    """A ledger in a file, opened with :meth:`create` or :meth:`resume`."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
         self.header: dict[str, Any] = {}
         self._descriptor: int | None = descriptor
         self._events: tuple[Event, ...] = ()
-        self._hash = ""
+        self._hash = ""  # of the last line
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], header: Mapping[str, Any]) -> Self:
-        """A new ledger for the run that the header describes; the file must not exist."""
+        """Create the ledger of the run that the header describes. The file must not exist."""
         where = Path(path)
         content = _plain(header)
         where.parent.mkdir(parents=True, exist_ok=True)
         try:
             descriptor = os.open(where, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
-            raise LedgerError(f"{where}: a ledger is there already; resume it instead") from None
+            raise LedgerError(f"{where}: a ledger exists already; resume it instead") from None
         ledger = cls(where, descriptor)
         _lock(descriptor, where)
         ledger.header = content
@@ -98,7 +99,7 @@ class Ledger:
 
     @classmethod
     def resume(cls, path: str | os.PathLike[str], header: Mapping[str, Any]) -> Self:
-        """The ledger of this very run, continued; one of another run is refused."""
+        """Open the ledger of an earlier process of the same run; refuse another run's ledger."""
         where = Path(path)
         try:
             descriptor = os.open(where, os.O_RDWR | os.O_APPEND)
@@ -115,16 +116,16 @@ class Ledger:
 
     @property
     def events(self) -> tuple[Event, ...]:
-        """See :class:`Book`."""
+        """Return every event charged so far, in order."""
         return self._events
 
     def charge(self, event: Event) -> None:
-        """Write the event and force it to the disk; only then may its release leave."""
+        """Write the event and force the line to the disk. Only then may the release be sent."""
         self._append({"event": to_dict(event), "index": len(self._events)})
         self._events = (*self._events, event)
 
     def close(self) -> None:
-        """Let go of the file; further charges are refused."""
+        """Close the file. Further charges raise :class:`LedgerError`."""
         if self._descriptor is not None:
             with contextlib.suppress(OSError):
                 os.close(self._descriptor)
@@ -142,6 +143,7 @@ class Ledger:
         self.close()
 
     def _append(self, body: dict[str, Any]) -> None:
+        """Write a line at the end of the file and wait until the line is on the disk."""
         if self._descriptor is None:
             raise LedgerError(f"{self.path}: the ledger is closed")
         line, chain = _line(body, self._hash)
@@ -149,12 +151,13 @@ class Ledger:
             _write(self._descriptor, line)
             os.fsync(self._descriptor)
         except OSError as error:
-            # What reached the disk is unknown: only reading it back can tell.
+            # How much reached the disk is unknown, so only a new `resume` may go on.
             self.close()
             raise LedgerError(f"{self.path}: the charge could not be written: {error}") from error
         self._hash = chain
 
     def _read(self, expected: dict[str, Any]) -> None:
+        """Read and check the whole file, and repair a torn last line."""
         assert self._descriptor is not None
         data = _read_all(self._descriptor)
         whole, torn = data[: data.rfind(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
@@ -162,24 +165,25 @@ class Ledger:
         if not lines:
             raise LedgerError(
                 f"{self.path}: the header is incomplete, so nothing was ever charged here; "
-                "remove the file and start the run anew"
+                "remove the file and start the run again"
             )
         for number, line in enumerate(lines):
             self._accept(number, line, expected)
         if torn:
-            self._mend(len(whole), torn)
+            self._repair(len(whole), torn)
 
     def _accept(self, number: int, line: bytes, expected: dict[str, Any]) -> None:
-        """Take in one complete line, or refuse the whole ledger."""
+        """Add the event of one complete line, or refuse the whole ledger."""
         try:
             body = json.loads(line)
+            # Writing the body again must give the same bytes, the hash among them.
             again, chain = _line({k: v for k, v in body.items() if k != "hash"}, self._hash)
         except (ValueError, AttributeError, RecursionError):
             raise LedgerError(f"{self.path}: line {number + 1} is damaged") from None
         if again != line:
             raise LedgerError(
-                f"{self.path}: line {number + 1} was changed, or the line before it was; "
-                "what was spent can no longer be told"
+                f"{self.path}: line {number + 1} was changed, or the line before it was: "
+                "the hash does not match, so what was spent is unknown"
             )
         self._hash = chain
         if number == 0:
@@ -196,6 +200,7 @@ class Ledger:
         self._events = (*self._events, event)
 
     def _match(self, header: Any, expected: dict[str, Any]) -> None:
+        """Take the header of the file, which must equal the expected one."""
         if not isinstance(header, dict):
             raise LedgerError(f"{self.path}: the first line is not a ledger's header")
         differ = sorted(k for k in {*header, *expected} if header.get(k) != expected.get(k))
@@ -206,8 +211,8 @@ class Ledger:
             )
         self.header = header
 
-    def _mend(self, end: int, torn: bytes) -> None:
-        """Cut a torn last line off, and charge its event anew if it can be read."""
+    def _repair(self, end: int, torn: bytes) -> None:
+        """Cut off a torn last line, and charge its event again if the event can be read."""
         assert self._descriptor is not None
         os.ftruncate(self._descriptor, end)
         os.fsync(self._descriptor)
@@ -217,18 +222,19 @@ class Ledger:
 
 
 def _line(body: dict[str, Any], before: str) -> tuple[bytes, str]:
-    """A line of the file and its hash, which covers the hash of the line before."""
+    """Return a line of the file and its hash, which covers the hash of the line before."""
     text = _dump(body)
     chain = hashlib.sha256((before + text).encode()).hexdigest()
     return f"{text[:-1]}, {json.dumps('hash')}: {json.dumps(chain)}}}\n".encode(), chain
 
 
 def _dump(body: Mapping[str, Any]) -> str:
-    return json.dumps(body, allow_nan=False)  # keys in order: the event is first in its line
+    # The event stays the first key of its line, where `_torn_event` looks for it.
+    return json.dumps(body, allow_nan=False)
 
 
 def _plain(header: Mapping[str, Any]) -> dict[str, Any]:
-    """The header as JSON reads it back, so that it can be compared."""
+    """Return the header as JSON reads it back, to compare with the header of a file."""
     try:
         return dict(json.loads(_dump(dict(header))))
     except (TypeError, ValueError) as error:
@@ -236,7 +242,7 @@ def _plain(header: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _torn_event(torn: bytes) -> Event | None:
-    """The event of an incomplete line, where as much of the line was written."""
+    """Return the event of an incomplete line, or None where the event is incomplete too."""
     text, opening = torn.decode(errors="replace"), '{"event": '
     if not text.startswith(opening):
         return None
@@ -247,6 +253,7 @@ def _torn_event(torn: bytes) -> Event | None:
 
 
 def _write(descriptor: int, data: bytes) -> None:
+    """Write all bytes, in as many calls as the system needs."""
     while data:
         data = data[os.write(descriptor, data) :]
 
@@ -260,7 +267,7 @@ def _read_all(descriptor: int) -> bytes:
 
 
 def _lock(descriptor: int, path: Path) -> None:
-    """Keep a second process out, where the system can."""
+    """Lock the file against a second process, where the system has file locks."""
     try:
         import fcntl
     except ImportError:  # not on Windows
@@ -272,7 +279,7 @@ def _lock(descriptor: int, path: Path) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make the file's name as durable as its content; not every system can or need."""
+    """Force the directory entry of a new file to the disk, where the system can."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:

@@ -28,7 +28,9 @@ def test_a_calibrated_schedule_fits_and_one_more_does_not(name):
     assert 0.0 <= budget.remaining < 0.01
     event = GaussianRelease(z, 0.25, 12)
     assert budget.would_exceed(event)
-    with pytest.raises(BudgetExceeded, match=r"epsilon=4 at delta=0\.0029\d* is spent: .* 12 rel"):
+    with pytest.raises(
+        BudgetExceeded, match=r"exceed epsilon=4 at delta=0\.0029\d*: 12 rel.* spent (4|3\.99)"
+    ):
         budget.charge(event)
     assert len(ledger.events) == 12  # nothing was written
     assert budget.spent <= 4.0
@@ -106,6 +108,6 @@ def test_bad_budgets(epsilon, delta, name, message):
 def test_an_event_the_accountant_cannot_take_never_reaches_the_ledger():
     for limit in (10.0, math.inf):
         ledger = MemoryLedger()
-        with pytest.raises(PrivacyError, match="other neighbours"):
+        with pytest.raises(PrivacyError, match="different neighbouring relations"):
             PrivacyBudget(limit, DELTA, ledger).charge(FixedSizeRelease(1.0, 10, 5))
         assert ledger.events == ()

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from flwr_fbo.privacy import pld
-from flwr_fbo.privacy.accountants import accountant
+from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.calibration import (
     default_delta,
     epsilon_of,
@@ -53,7 +53,7 @@ def test_round_trip_of_other_schedules(schedule):
 @pytest.mark.parametrize("rates", [[0.25] * 10, [0.2, 1.0, 0.2, 0.5]])
 def test_a_run_may_make_all_the_releases_it_was_calibrated_for_and_not_one_more(rates):
     z = noise_multiplier_for(3.0, DELTA, rates)
-    view = accountant("pld")
+    view = make_accountant("pld")
     for t, rate in enumerate(rates):
         event = GaussianRelease(z, rate, t)
         assert not view.would_exceed(event, 3.0, DELTA)
@@ -76,7 +76,7 @@ def test_calibration_asks_for_few_epsilons():
 
 def test_samples_of_fixed_size_are_calibrated_by_their_own_accountant():
     z = noise_multiplier_for(5.0, DELTA, [0.25] * 6, "fixed-size", agents=30)
-    view = accountant("fixed-size")
+    view = make_accountant("fixed-size")
     view.compose(FixedSizeRelease(z, 30, 8), 6)  # 7.5 agents, rounded
     assert 4.995 < view.epsilon(DELTA) <= 5.0
     assert z > noise_multiplier_for(5.0, DELTA, [0.25] * 6)  # replacing moves the sum further

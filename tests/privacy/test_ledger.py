@@ -20,7 +20,7 @@ from flwr_fbo.privacy.events import (
     from_dict,
     to_dict,
 )
-from flwr_fbo.privacy.ledger import Book, Ledger, LedgerError, MemoryLedger
+from flwr_fbo.privacy.ledger import Ledger, LedgerError, LedgerLike, MemoryLedger
 
 HEADER = {"run": "a7", "agents": 200, "delta": 0.003, "regions": [2, 3]}
 EVENTS: list[Event] = [
@@ -67,7 +67,7 @@ def test_bad_events(make, message):
 
 
 @pytest.fixture(params=["file", "memory"])
-def book(request, tmp_path) -> Book:
+def book(request, tmp_path) -> LedgerLike:
     return (
         Ledger.create(tmp_path / "l", HEADER) if request.param == "file" else MemoryLedger(HEADER)
     )
@@ -110,7 +110,7 @@ def test_only_its_owner_reads_it(tmp_path):
 
 def test_create_never_overwrites(tmp_path):
     before = written(tmp_path / "ledger")
-    with pytest.raises(LedgerError, match="a ledger is there already"):
+    with pytest.raises(LedgerError, match="a ledger exists already"):
         Ledger.create(tmp_path / "ledger", HEADER)
     assert (tmp_path / "ledger").read_bytes() == before
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from flwr_fbo.privacy.accountants import accountant
+from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.budget import BudgetExceeded
 from flwr_fbo.privacy.calibration import gaussian_multiplier
 from flwr_fbo.privacy.checks import PrivacyError
@@ -52,7 +52,7 @@ def test_gaussian_reward_is_calibrated_over_its_range():
     assert mechanism.mechanism.deviation == pytest.approx(gaussian_multiplier(1.0, 1e-5))  # range 1
     seen = answers(mechanism, 9.0, 4000, 3)
     assert stats.kstest(seen, stats.norm(0.5, mechanism.mechanism.deviation).cdf).pvalue > 1e-4
-    view = accountant("pld")
+    view = make_accountant("pld")
     view.compose(mechanism.event())
     assert view.epsilon(1e-5) == pytest.approx(1.0, rel=2e-3)
 
