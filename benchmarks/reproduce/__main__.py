@@ -24,7 +24,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.tasks.papers.data.errors import DataError
+from flwr_fbo.tasks.papers.data.sources import DataError
 
 from . import dp_fts_de, fed_pne, fts, ldp_bo
 from .charts import drawn

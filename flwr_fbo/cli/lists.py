@@ -25,7 +25,7 @@ def tasks(
     Example: flwr-fbo tasks --json
     """
     with user_errors():
-        from flwr_fbo.tasks import catalogue
+        from flwr_fbo.tasks.listing import catalogue
 
         rows = catalogue(data_dir)
         if as_json:
@@ -37,6 +37,8 @@ def tasks(
 
 def _task_text(row: Mapping[str, Any]) -> str:
     """A task for people."""
+    if row["problem"]:
+        return f"{row['name']:<15} cannot be imported\n{'':<15} {row['problem']}"
     here = "data present" if row["present"] else "data missing"
     made = ", can be generated" if row["generated"] else ""
     state, source = (here + made, f"; {row['data']}") if row["data"] else ("needs no data", "")
@@ -63,7 +65,7 @@ def data(
     """
     with user_errors():
         from flwr_fbo.tasks.listing import users_of_data
-        from flwr_fbo.tasks.papers.data.status import sources_named, status
+        from flwr_fbo.tasks.papers.data.store import sources_named, status
 
         sources, users = sources_named(names or []), users_of_data()
         for source in sources if fetch else ():

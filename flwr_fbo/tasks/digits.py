@@ -1,14 +1,15 @@
-"""Handwritten digits, the first thing to try: scikit-learn ships the images, so it needs no file.
+"""Handwritten digits: the task to try first, on images that scikit-learn ships.
 
 Every agent tunes C and gamma of an SVM on its own few dozen of the 1,797 images. Agents differ
-in three ways: in which digits they hold (each class is divided by a draw from a Dirichlet), in
-how their scanner tilts, and in its contrast and noise. Contrast moves the best gamma, so the
-agents' optima lie near one another but not at the same place.
+in three ways: in the digits that they hold (a draw from a Dirichlet distribution divides each
+class among the agents), in the tilt of their scanner, and in its contrast and noise. Contrast
+moves the best gamma, so the optima of the agents lie near one another but not at the same place.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -18,9 +19,9 @@ from scipy import ndimage
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import Settings, SettingsError, above, setting
 from flwr_fbo.core.space import Float, Space
+from flwr_fbo.tasks.data_task import DataSettings, DataTask, Split, stratified_halves
 from flwr_fbo.tasks.papers.data.sources import DIGITS, Source
-from flwr_fbo.tasks.papers.data_task import DataSettings, DataTask, stratified_halves
-from flwr_fbo.tasks.papers.svm import Halves, svm_accuracy
+from flwr_fbo.tasks.papers.svm import svm_accuracy
 from flwr_fbo.tasks.task import Params, Partition
 
 SMALLEST_SHARE = 10  # images
@@ -35,8 +36,17 @@ class DigitsSettings(DataSettings):
     """Settings of the digits task."""
 
     class_mix: float = setting(
-        1.0, "Dirichlet parameter of the division by class: small is unequal", above(0)
+        1.0,
+        "Dirichlet parameter of the division of each class; a small one divides unequally",
+        above(0),
     )
+
+    def check(self) -> None:
+        """Raise SettingsError for generated data, which this task does not need."""
+        if self.generated:
+            raise SettingsError(
+                "`generated` must be false for `digits`: scikit-learn ships the images"
+            )
 
 
 class DigitsTask(DataTask):
@@ -51,65 +61,98 @@ class DigitsTask(DataTask):
 
     @property
     def space(self) -> Space:
-        """Wide ranges on a log scale, of which a tenth or so is good."""
+        """Return wide ranges on a log scale, of which about a tenth is good."""
         return Space({"C": Float(1e-3, 1e3, log=True), "gamma": Float(1e-6, 10.0, log=True)})
 
     def data_present(self) -> bool:
-        """scikit-learn ships the images."""
+        """Return True: scikit-learn ships the images."""
         return True
 
     def fetch(self) -> None:
-        """There is nothing to fetch."""
+        """Do nothing: scikit-learn ships the images."""
+
+    def check_agents(self, count: int, seed: int = 0) -> None:
+        """Raise SettingsError unless the images can be divided among this number of agents.
+
+        The division of a run depends on ``seed``, so this method makes that very division.
+        """
+        _division(count, self.settings.class_mix, seed)
 
     def load_share(self, party: int, partition: Partition) -> None:
-        """See :class:`DataTask`."""
+        """Load the images of one agent, as its scanner renders them."""
         images, labels = _bundled()
-        rows = divide_by_class(
-            labels, partition.count, self.settings.class_mix, partition.shared_rng(0)
-        )[party]
-        X, y = scanned(images[rows], partition.rng(1)), labels[rows]
+        rows = _division(partition.count, self.settings.class_mix, partition.seed)[party]
+        X, y = scan(images[rows], partition.rng(1)), labels[rows]
         train, valid = stratified_halves(y, partition.rng(0))
-        self.data = Halves(X[train], y[train], X[valid], y[valid])
-
-    def generate_share(self, party: int, partition: Partition) -> None:
-        """There is no need of generated data: the real ones come with scikit-learn."""
-        raise SettingsError("`generated` must be false for `digits`: scikit-learn ships the images")
+        self.data = Split(X[train], y[train], X[valid], y[valid])
 
     def score(self, params: Params) -> float:
-        """See :class:`DataTask`."""
+        """Return the validation accuracy of the SVM."""
         return svm_accuracy(self.data, params)
+
+
+@lru_cache(maxsize=4)  # all agents of a run in this process share one division
+def _division(count: int, class_mix: float, seed: int) -> list[Indices]:
+    """Return the rows of every agent of a run."""
+    rng = Partition(0, count, seed).shared_rng(0)
+    return divide_by_class(_bundled()[1], count, class_mix, rng)
 
 
 def divide_by_class(
     labels: NDArray[Any], count: int, concentration: float, rng: np.random.Generator
 ) -> list[Indices]:
-    """The rows of every agent: each class is cut by a Dirichlet draw, each row used once.
+    """Return the rows of every agent; each row belongs to one agent.
 
-    Draws in which somebody's share would be too small to train and to validate are repeated.
+    A Dirichlet draw divides each class. Draws in which the share of an agent is too small for
+    training and validation are repeated.
+
+    Raises
+    ------
+    SettingsError
+        If no draw gives every agent a share that is large enough.
     """
+    impossible = f"{len(labels)} images cannot be divided among {count} agents"
+    # Without this check, hopeless numbers of agents would cost all the attempts below.
+    if count * SMALLEST_SHARE > len(labels):
+        raise SettingsError(
+            f"{impossible}: an agent needs {SMALLEST_SHARE} images, so `agents` must be at most "
+            f"{len(labels) // SMALLEST_SHARE}"
+        )
     for _ in range(ATTEMPTS):
-        owner = np.empty(len(labels), dtype=np.int64)
-        for label in np.unique(labels):
-            rows = rng.permutation(np.flatnonzero(labels == label))
-            cuts = np.cumsum(rng.dirichlet(np.full(count, concentration)))[:-1] * len(rows)
-            owner[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
-        shares = [np.flatnonzero(owner == agent) for agent in range(count)]
-        if all(_is_usable(labels[rows]) for rows in shares):
-            return shares
+        owner = _draw_owners(labels, count, concentration, rng)
+        if _all_usable(owner, labels, count):
+            return [np.flatnonzero(owner == agent) for agent in range(count)]
     raise SettingsError(
-        f"{len(labels)} images cannot be divided among {count} agents with class-mix "
-        f"{concentration} so that each has {SMALLEST_SHARE} images or more, of two digits at "
-        "least: take fewer agents or a larger class-mix"
+        f"{impossible} with class-mix {concentration:g}: in each of {ATTEMPTS} divisions an agent "
+        f"had fewer than {SMALLEST_SHARE} images, or fewer than two digits to tell apart; take "
+        "fewer agents or a larger class-mix"
     )
 
 
-def _is_usable(labels: NDArray[Any]) -> bool:
-    """Whether both halves of a stratified split will hold two classes."""
-    return len(labels) >= SMALLEST_SHARE and int((np.bincount(labels) >= 2).sum()) >= 2
+def _draw_owners(
+    labels: NDArray[Any], count: int, concentration: float, rng: np.random.Generator
+) -> Indices:
+    """Return the agent that holds each row, in one random division."""
+    owner = np.empty(len(labels), dtype=np.int64)
+    for label in np.unique(labels):
+        rows = rng.permutation(np.flatnonzero(labels == label))
+        cuts = np.cumsum(rng.dirichlet(np.full(count, concentration)))[:-1] * len(rows)
+        owner[rows] = np.searchsorted(cuts, np.arange(len(rows)), side="right")
+    return owner
 
 
-def scanned(images: Array, rng: np.random.Generator) -> Array:
-    """The images (n, 8, 8) as this agent's scanner sees them, one a row: (n, 64)."""
+def _all_usable(owner: Indices, labels: NDArray[Any], count: int) -> bool:
+    """Return whether both halves of every agent's share will hold two classes."""
+    classes = int(labels.max()) + 1
+    counts = np.bincount(owner * classes + labels, minlength=count * classes)
+    images = counts.reshape(count, classes)  # (agents, classes)
+    # A stratified split puts an image of a class on either side if there are two of the class.
+    two_classes = (images >= 2).sum(axis=1) >= 2
+    return bool(np.all((images.sum(axis=1) >= SMALLEST_SHARE) & two_classes))
+
+
+def scan(images: Array, rng: np.random.Generator) -> Array:
+    """Return images (n, 8, 8) as one agent's scanner renders them, one image a row: (n, 64)."""
     tilt = rng.uniform(-MAX_TILT, MAX_TILT)
     contrast = np.exp(rng.uniform(*np.log(CONTRAST)))
     noise = rng.uniform(*NOISE)
@@ -118,8 +161,9 @@ def scanned(images: Array, rng: np.random.Generator) -> Array:
     return np.asarray(contrast * noisy.reshape(len(images), -1))
 
 
+@lru_cache(maxsize=1)
 def _bundled() -> tuple[Array, NDArray[np.int64]]:
-    """Images with values in [0, 1], and the digits they show."""
+    """Return the images with values in [0, 1], and the digits that the images show."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

@@ -1,25 +1,71 @@
-"""What there is to tune, for ``flwr-fbo tasks``."""
+"""The tasks and their data sets, as ``flwr-fbo tasks`` and ``flwr-fbo data`` list them."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from flwr_fbo.tasks import BUILT_IN, load
-from flwr_fbo.tasks.papers.data_task import DataTask
+from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.tasks.data_task import DataTask
+from flwr_fbo.tasks.registry import BUILT_IN, distributions_of, load, names
 from flwr_fbo.tasks.task import Task
 
+#: Keys of an entry that describe a task; all None for a task that cannot be imported.
+KEYS = (
+    "space", "metric", "score_range", "parties", "agents", "settings",
+    "data", "licence", "homepage", "present", "generated",
+)  # fmt: skip
 
-def entries(data_dir: str | None = None) -> list[dict[str, Any]]:
-    """Every built-in task, ready for JSON: space, metric, agents, and where its data are."""
-    return [_entry(name, data_dir) for name in BUILT_IN]
+
+def catalogue(data_dir: str | None = None) -> list[dict[str, Any]]:
+    """Return an entry for every task, built in or of an installed package, ready for JSON.
+
+    An entry holds the space, the metric, the number of agents and where the data come from.
+    ``packages`` names the installed packages that offer the task. ``problem`` is None, or says
+    why the task cannot be imported.
+
+    Parameters
+    ----------
+    data_dir : str, optional
+        A directory to look for data sets in, before all others.
+
+    Examples
+    --------
+    >>> [entry["metric"] for entry in catalogue() if entry["name"] == "landmine"]
+    ['auc']
+    """
+    return [_entry(name, data_dir) for name in names()]
+
+
+def users_of_data() -> dict[str, list[str]]:
+    """Return the built-in tasks that need each data set, by the name of the data set."""
+    users: dict[str, list[str]] = {}
+    for name in BUILT_IN:
+        task = load(name)
+        if not isinstance(task, DataTask):
+            continue
+        if task.source is not None:
+            users.setdefault(task.source.name, []).append(name)
+        for setting, source in task.other_sources.items():
+            users.setdefault(source.name, []).append(f"{name} with {setting}")
+    return users
 
 
 def _entry(name: str, data_dir: str | None) -> dict[str, Any]:
+    entry: dict[str, Any] = {"name": name, "packages": distributions_of(name), "problem": None}
+    try:
+        return entry | _description(name, data_dir)
+    except Exception as error:  # the code of an installed package may raise anything
+        if not entry["packages"]:
+            raise
+        text = str(error) if isinstance(error, SettingsError) else repr(error)
+        return entry | dict.fromkeys(KEYS) | {"problem": text}
+
+
+def _description(name: str, data_dir: str | None) -> dict[str, Any]:
     task = load(name)
     if data_dir and isinstance(task, DataTask):
         task = load(name, {"data-dir": data_dir})
     return {
-        "name": name,
         "space": task.space.to_dict(),
         "metric": task.metric,
         "score_range": None if task.score_range is None else list(task.score_range),
@@ -31,7 +77,7 @@ def _entry(name: str, data_dir: str | None) -> dict[str, Any]:
 
 
 def _data(task: Task) -> dict[str, Any]:
-    """Where the data come from, under which terms, and whether they are on this machine."""
+    """Return where the data come from, their terms, and whether they are on this machine."""
     if not isinstance(task, DataTask):
         return {"data": None, "licence": None, "homepage": None, "present": True, "generated": True}
     source = task.source
@@ -42,13 +88,3 @@ def _data(task: Task) -> dict[str, Any]:
         "present": task.data_present(),
         "generated": task.can_generate,
     }
-
-
-def users_of_data() -> dict[str, list[str]]:
-    """The built-in tasks that need each data set, by the data set's name."""
-    users: dict[str, list[str]] = {"writers": ["emnist with data=writers"]}
-    for name in BUILT_IN:
-        task = load(name)
-        if isinstance(task, DataTask) and task.source is not None:
-            users.setdefault(task.source.name, []).append(name)
-    return users

@@ -14,7 +14,7 @@ from flwr_fbo.core.space import Float, Int, Space
 from flwr_fbo.tasks import Partition, load
 from flwr_fbo.tasks.papers.activity import chain_halves
 from flwr_fbo.tasks.papers.data.generated import activity_subject
-from flwr_fbo.tasks.papers.data.har import har
+from flwr_fbo.tasks.papers.data.har import load_har
 
 needs_data = pytest.mark.skipif(
     not os.environ.get("FLWR_FBO_DATA"), reason="FLWR_FBO_DATA does not name the real data"
@@ -79,7 +79,7 @@ def test_chain_halves_keep_chains_whole_and_classes_even() -> None:
 
 @needs_data
 def test_real_subjects_are_halved_without_a_leak() -> None:
-    table = har()
+    table = load_har()
     for party in range(30):
         subject = table.of(party)
         train, valid = chain_halves(subject.y, subject.extra["chain"], np.random.default_rng(party))

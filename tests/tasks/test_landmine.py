@@ -11,8 +11,8 @@ from sklearn.svm import SVC
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.tasks import Partition, load
+from flwr_fbo.tasks.data_task import stratified_halves
 from flwr_fbo.tasks.papers.data import DataError
-from flwr_fbo.tasks.papers.data_task import stratified_halves
 from flwr_fbo.tasks.papers.landmine import LandmineTask
 from flwr_fbo.tasks.papers.svm import auc
 

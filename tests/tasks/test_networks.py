@@ -16,9 +16,9 @@ from flwr_fbo.tasks.papers.networks import (
     _step,
     accuracy,
     fit,
-    initial,
-    predicted,
-    standardised,
+    initial_layers,
+    predict,
+    standardise_by_training,
 )
 
 
@@ -31,7 +31,7 @@ def loss(layers: Layers, X: np.ndarray, targets: np.ndarray) -> float:
 def test_a_step_follows_the_gradient(hidden: tuple[int, ...]) -> None:
     rng = np.random.default_rng(0)
     X, targets = rng.normal(0, 1, (7, 3)), np.eye(4)[rng.integers(4, size=7)]
-    layers = initial((3, *hidden, 4), np.dtype(float), rng)
+    layers = initial_layers((3, *hidden, 4), np.dtype(float), rng)
     layers = [(W + rng.normal(0, 0.3, W.shape), b + rng.normal(0, 0.3, b.shape)) for W, b in layers]
     stepped = [(W.copy(), b.copy()) for W, b in layers]
     _step(stepped, X, targets, rate=1.0, shrink=1.0)
@@ -58,7 +58,7 @@ def test_long_training_finds_the_regularised_optimum_of_scikit_learn() -> None:
     # scikit-learn: sum of losses + |W|^2 / (2 C), so C = 1 / (n l2).
     oracle = LogisticRegression(C=1 / (90 * l2), tol=1e-10, max_iter=10_000).fit(X, y)
     assert pytest.approx(oracle.coef_, abs=1e-4) == layers[0][0].T
-    assert np.array_equal(predicted(layers, X), oracle.predict(X))
+    assert np.array_equal(predict(layers, X), oracle.predict(X))
 
 
 def test_by_hand_one_step_from_zero() -> None:
@@ -106,6 +106,6 @@ def test_a_hidden_layer_learns_what_a_plane_cannot() -> None:
 def test_standardised_on_the_training_half_only() -> None:
     train = np.array([[1.0, 7.0], [3.0, 7.0]])
     valid = np.array([[5.0, 8.0]])
-    a, b = standardised(train, valid)
+    a, b = standardise_by_training(train, valid)
     assert a.tolist() == [[-1.0, 0.0], [1.0, 0.0]]
     assert b.tolist() == [[3.0, 1.0]]  # a feature without variance is only centred

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from scipy.optimize import brentq
 
 from flwr_fbo.tasks import Partition, load
-from flwr_fbo.tasks.papers.data.errors import DataError
 from flwr_fbo.tasks.papers.data.seir import Country, Disease
+from flwr_fbo.tasks.papers.data.sources import DataError
 from flwr_fbo.tasks.papers.vaccine import effectiveness, epidemic
 
 LAND = Country("Somewhere", 1e7)

@@ -1,1 +1,1 @@
-"""Tasks of the four papers, and the loaders of their data sets in ``data``."""
+"""Tasks of the four papers' experiments, and in ``data`` the loaders of their data sets."""

@@ -1,9 +1,10 @@
 """Light sensors and stocks: which arm pays most, with heavy-tailed rewards (LDP-BO).
 
-An observation is one arm's entry in one row of the table, drawn at random: the mean of the arm
-plus a real deviation from it. Rewards are in units of the best arm's mean, so that the optimum
-is 1. Everything a learner may be told (B, R, v, c, covariance) is in ``problem``. The arms have
-no order, so the parameter is categorical; the paper's kernel is ``problem.covariance``.
+An observation is the entry of one arm in one row of the table, drawn at random: the mean of the
+arm plus a real deviation from the mean. Rewards are in units of the best arm's mean, so the
+optimum is 1. ``problem`` holds everything that a learner may know: B, R, v, c and the covariance.
+The arms have no order, so the parameter is categorical; the paper's kernel is
+``problem.covariance``.
 """
 
 from __future__ import annotations
@@ -14,24 +15,23 @@ from typing import ClassVar
 import numpy as np
 
 from flwr_fbo.core.space import Categorical, Space
+from flwr_fbo.tasks.data_task import DataTask
 from flwr_fbo.tasks.papers.data.bandits import (
     SENSORS,
     FiniteProblem,
     finite_problem,
     light_problem,
-    light_sensors,
+    load_light_sensors,
+    load_stocks,
     stock_problem,
-    stocks,
 )
-from flwr_fbo.tasks.papers.data.errors import DataError
 from flwr_fbo.tasks.papers.data.generated import light_readings, stock_prices
-from flwr_fbo.tasks.papers.data.sources import LIGHT, STOCKS, Source
-from flwr_fbo.tasks.papers.data_task import DataTask
+from flwr_fbo.tasks.papers.data.sources import LIGHT, STOCKS, DataError, Source
 from flwr_fbo.tasks.task import Params, Partition
 
 
 class BanditTask(DataTask):
-    """A choice among arms with known means: every agent faces the same ones."""
+    """A choice among arms with known means; every agent has the same arms."""
 
     metric = "reward"
     arms: ClassVar[tuple[int | str, ...]]
@@ -40,46 +40,46 @@ class BanditTask(DataTask):
 
     @property
     def space(self) -> Space:
-        """One parameter: the arm."""
+        """Return the space of one categorical parameter: the arm."""
         return Space({self.parameter: Categorical(self.arms)})
 
     @abstractmethod
     def load_problem(self, data_dir: str | None) -> FiniteProblem:
-        """The problem of the real data, in their own units."""
+        """Return the problem of the real data, in the units of the data."""
 
     @abstractmethod
     def generate_problem(self, rng: np.random.Generator) -> FiniteProblem:
-        """A generated problem of the same shape."""
+        """Return a generated problem of the same shape."""
 
     def load_share(self, party: int, partition: Partition) -> None:
-        """See :class:`DataTask`."""
-        self._take(self.load_problem(self.data_directory(partition)))
+        """Load the table, which is the same for all agents."""
+        self._set_problem(self.load_problem(self.data_directory(partition)))
 
     def generate_share(self, party: int, partition: Partition) -> None:
-        """See :class:`DataTask`."""
-        self._take(self.generate_problem(partition.shared_rng(1)))
+        """Generate a table, which is the same for all agents."""
+        self._set_problem(self.generate_problem(partition.shared_rng(1)))
 
-    def _take(self, problem: FiniteProblem) -> None:
+    def _set_problem(self, problem: FiniteProblem) -> None:
         self.problem = problem.normalised()
         rewards = self.problem.mean + self.problem.noise
         self.score_range = (float(rewards.min()), float(rewards.max()))
 
     def evaluate(self, params: Params, *, rng: np.random.Generator) -> float:
-        """One noisy reward; never kept, as the noise is what the learner must cope with."""
+        """Return one noisy reward, drawn anew each time: learners must cope with this noise."""
         row = int(rng.integers(len(self.problem.noise)))
         arm = self._arm(params)
         return float(self.problem.mean[arm] + self.problem.noise[row, arm])
 
     def score(self, params: Params) -> float:
-        """The mean reward."""
+        """Return the mean reward of an arm."""
         return float(self.problem.mean[self._arm(params)])
 
     def expected(self, params: Params) -> float | None:
-        """See :class:`Task`."""
+        """Return the mean reward of an arm."""
         return self.score(params)
 
     def optimum(self) -> float | None:
-        """See :class:`Task`."""
+        """Return the largest mean reward."""
         return float(self.problem.mean.max())
 
     def _arm(self, params: Params) -> int:
@@ -87,24 +87,24 @@ class BanditTask(DataTask):
 
 
 class LightTask(BanditTask):
-    """Which of 41 light sensors reads most."""
+    """The one of 41 light sensors with the largest mean reading."""
 
     arms = tuple(range(SENSORS))
     parameter = "sensor"
     source: ClassVar[Source | None] = LIGHT
 
     def load_problem(self, data_dir: str | None) -> FiniteProblem:
-        """See :class:`BanditTask`."""
-        return light_problem(light_sensors(data_dir))
+        """Return the problem of the sensors' readings."""
+        return light_problem(load_light_sensors(data_dir))
 
     def generate_problem(self, rng: np.random.Generator) -> FiniteProblem:
-        """See :class:`BanditTask`."""
+        """Return a problem with generated readings."""
         train, test = light_readings(rng)
         return finite_problem(rewards=test, history=train)
 
 
 class StocksTask(BanditTask):
-    """Which of 29 stocks is dearest."""
+    """The one of 29 stocks with the largest mean price."""
 
     # fmt: off
     arms = (
@@ -117,13 +117,14 @@ class StocksTask(BanditTask):
     source: ClassVar[Source | None] = STOCKS
 
     def load_problem(self, data_dir: str | None) -> FiniteProblem:
-        """See :class:`BanditTask`."""
-        table = stocks(data_dir)
+        """Return the problem of the stocks' prices."""
+        table = load_stocks(data_dir)
+        # The space is public and must not depend on the file, so the file must have these stocks.
         if table.tickers != self.arms:
             raise DataError(f"stocks must be {', '.join(self.arms)}, but are {table.tickers}")
         return stock_problem(table)
 
     def generate_problem(self, rng: np.random.Generator) -> FiniteProblem:
-        """See :class:`BanditTask`."""
+        """Return a problem with generated prices."""
         price = stock_prices(rng)
         return finite_problem(rewards=price, history=price)

@@ -1,14 +1,15 @@
 r"""A small convolutional network for 28 x 28 digits, in torch.
 
-Two 5 x 5 convolutions of 16 and 32 channels, each with ReLU and 2 x 2 max pooling, and one dense
-layer: 18,378 weights. Adam with batches of 20; at step k the learning rate is
-:math:`\eta / (1 + \text{decay} \cdot k)`; the loss is the mean cross-entropy plus L2 times the
-squared weights (biases go free). The paper prints none of this; its three ranges are those of a
-Keras optimiser with ``decay`` and a Keras L2 regulariser, so their conventions are taken.
+The network has two 5 x 5 convolutions of 16 and 32 channels, each with ReLU and 2 x 2 max pooling,
+and one dense layer: 18,378 weights. Adam trains it with batches of 20. At step k the learning rate
+is :math:`\eta / (1 + \text{decay} \cdot k)`. The loss is the mean cross-entropy plus L2 times the
+squared weights; biases are not penalised. The paper prints none of this. Its three ranges are those
+of a Keras optimiser with ``decay`` and of a Keras L2 regulariser, so this module follows the
+conventions of Keras.
 
-Every random number comes from the generator that is passed in; torch's global generator is left
-alone. Training runs on one thread: the network is so small that a second one costs ten times
-what it saves where agents train side by side (measured on two busy cores).
+Every random number comes from the generator that the caller passes, so torch's global generator
+does not change. Training uses one thread: the network is so small that a second thread costs ten
+times what it saves when agents train side by side (measured on two busy cores).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.tasks.papers.svm import Halves
+from flwr_fbo.tasks.data_task import Split
 
 BATCH, CLASSES = 20, 10
 #: Shapes of the weights: two convolutions (out, in, height, width) and the dense layer.
@@ -32,7 +33,7 @@ SHAPES = ((16, 1, 5, 5), (32, 16, 5, 5), (CLASSES, 32 * 4 * 4))
 
 @dataclass(frozen=True)
 class CnnTraining:
-    """How the network is trained."""
+    """Settings of the training."""
 
     learning_rate: float
     decay: float
@@ -41,7 +42,7 @@ class CnnTraining:
 
 
 def require_torch() -> Any:
-    """The torch module, or an error that names the extra."""
+    """Return the torch module, or raise an error that names the extra to install."""
     try:
         return importlib.import_module("torch")
     except ImportError as error:
@@ -50,11 +51,11 @@ def require_torch() -> Any:
         ) from error
 
 
-def cnn_accuracy(data: Halves, training: CnnTraining, rng: np.random.Generator) -> float:
-    """Train on one part and return the share of the other that is classified rightly."""
+def cnn_accuracy(data: Split, training: CnnTraining, rng: np.random.Generator) -> float:
+    """Return the validation accuracy of the network after training."""
     torch = require_torch()
     with _one_thread(torch):
-        scores = _trained_scores(torch, data, training, rng)
+        scores = _train_and_score(torch, data, training, rng)
     if not bool(torch.isfinite(scores).all()):
         raise FloatingPointError(f"training diverged with {training}")
     return float(np.mean(scores.argmax(dim=1).numpy() == data.y_valid))
@@ -70,18 +71,19 @@ def _one_thread(torch: Any) -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-def _trained_scores(
-    torch: Any, data: Halves, training: CnnTraining, rng: np.random.Generator
+def _train_and_score(
+    torch: Any, data: Split, training: CnnTraining, rng: np.random.Generator
 ) -> Any:
-    """Class scores of the validation images after training."""
-    weights, biases = _initial(torch, rng)
-    images, labels = _images(torch, data.x_train), torch.as_tensor(data.y_train)
+    """Return the class scores of the validation images after training: (n, 10)."""
+    weights, biases = _initial_parameters(torch, rng)
+    images, labels = _as_tensor(torch, data.x_train), torch.as_tensor(data.y_train)
     optimiser = torch.optim.Adam([*weights, *biases], lr=training.learning_rate)
     step = 0
     for _ in range(training.epochs):
         for batch in torch.as_tensor(rng.permutation(len(labels))).split(BATCH):
+            # Keras's decay counts steps, not epochs.
             optimiser.param_groups[0]["lr"] = training.learning_rate / (1 + training.decay * step)
-            scores = _scores(torch, images[batch], weights, biases)
+            scores = _class_scores(torch, images[batch], weights, biases)
             loss = torch.nn.functional.cross_entropy(scores, labels[batch])
             penalised = loss + training.l2 * sum((w * w).sum() for w in weights)
             optimiser.zero_grad()
@@ -89,25 +91,27 @@ def _trained_scores(
             optimiser.step()
             step += 1
     with torch.no_grad():
-        return _scores(torch, _images(torch, data.x_valid), weights, biases)
+        return _class_scores(torch, _as_tensor(torch, data.x_valid), weights, biases)
 
 
-def _initial(torch: Any, rng: np.random.Generator) -> tuple[list[Any], list[Any]]:
-    """He's initialisation of the weights, zero biases."""
+def _initial_parameters(torch: Any, rng: np.random.Generator) -> tuple[list[Any], list[Any]]:
+    """Return weights by He's initialisation, and zero biases."""
     weights, biases = [], []
     for shape in SHAPES:
+        # Drawn in numpy, so that the run's seed decides and not torch's global generator.
         drawn = rng.standard_normal(shape) * math.sqrt(2.0 / math.prod(shape[1:]))
         weights.append(torch.tensor(drawn.astype(np.float32), requires_grad=True))
         biases.append(torch.zeros(shape[0], requires_grad=True))
     return weights, biases
 
 
-def _images(torch: Any, images: NDArray[Any]) -> Any:
+def _as_tensor(torch: Any, images: NDArray[Any]) -> Any:
+    """Return images with a channel axis: (n, 28, 28) -> (n, 1, 28, 28)."""
     return torch.as_tensor(np.ascontiguousarray(images, dtype=np.float32)[:, None])
 
 
-def _scores(torch: Any, images: Any, weights: list[Any], biases: list[Any]) -> Any:
-    """Unnormalised class scores: (n, 1, 28, 28) -> (n, 10)."""
+def _class_scores(torch: Any, images: Any, weights: list[Any], biases: list[Any]) -> Any:
+    """Return unnormalised class scores: (n, 1, 28, 28) -> (n, 10)."""
     functional = torch.nn.functional
     value = images
     for kernel, bias in zip(weights[:2], biases[:2], strict=True):

@@ -11,14 +11,15 @@ symbol              here                                            shape
 ``lambda``          ``l2``, weight of :math:`\|W\|^2 / 2`           scalar
 ==================  ==============================================  =================
 
-No layer but the last is softmax regression, the papers' "logistic regression" for several
-classes. The loss is the mean cross-entropy of a batch plus lambda/2 times the squared weights
-(biases go free).
+A network with only the last layer is softmax regression: the papers' "logistic regression" for
+several classes. The loss is the mean cross-entropy of a batch plus lambda/2 times the squared
+weights. Biases are not penalised.
 
-Decision: the papers search eta up to 1 and lambda up to 10, and do not say how a step is made.
-An explicit step multiplies the weights by 1 - eta lambda, which explodes wherever eta lambda
-> 2: about half of DP-FTS-DE's box on its linear scale. The penalty's step is therefore made
-implicitly, W <- (W - eta g) / (1 + eta lambda): the same minimiser, and no explosion.
+A decision: the papers search eta up to 1 and lambda up to 10, and do not say how a step is made.
+An explicit step multiplies the weights by 1 - eta lambda. The weights then explode wherever
+eta lambda > 2, which is about half of DP-FTS-DE's box on its linear scale. The step of the penalty
+is therefore implicit, W <- (W - eta g) / (1 + eta lambda): the minimiser is the same, and the
+weights do not explode.
 """
 
 from __future__ import annotations
@@ -30,18 +31,28 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from flwr_fbo.tasks.data_task import Split
+
 Floats: TypeAlias = NDArray[Any]  # float32 or float64, as the examples are
 Layers: TypeAlias = list[tuple[Floats, Floats]]
 
 
 @dataclass(frozen=True)
 class Sgd:
-    """How a network is trained."""
+    """Settings of the training by stochastic gradient descent."""
 
     batch_size: int
     learning_rate: float
     l2: float
     epochs: int
+
+
+def trained_accuracy(
+    data: Split, classes: int, hidden: tuple[int, ...], sgd: Sgd, rng: np.random.Generator
+) -> float:
+    """Return the validation accuracy of a network with these hidden layers, after training."""
+    layers = fit(data.x_train, data.y_train, classes, hidden, sgd, rng)
+    return accuracy(layers, data.x_valid, data.y_valid)
 
 
 def fit(
@@ -52,12 +63,12 @@ def fit(
     sgd: Sgd,
     rng: np.random.Generator,
 ) -> Layers:
-    """A network trained on all examples, in a fresh random order each epoch."""
-    layers = initial((X.shape[1], *hidden, classes), X.dtype, rng)
+    """Return a network trained on all examples, in a new random order each epoch."""
+    layers = initial_layers((X.shape[1], *hidden, classes), X.dtype, rng)
     targets = np.eye(classes, dtype=X.dtype)[labels]  # (n, classes)
     n, size = len(X), min(sgd.batch_size, len(X))
-    shrink = 1.0 / (1.0 + sgd.learning_rate * sgd.l2)
-    with np.errstate(over="ignore", invalid="ignore"):  # reported below
+    shrink = 1.0 / (1.0 + sgd.learning_rate * sgd.l2)  # the implicit step of the penalty
+    with np.errstate(over="ignore", invalid="ignore"):  # divergence is reported below
         for _ in range(sgd.epochs):
             order = rng.permutation(n)
             for start in range(0, n, size):
@@ -71,8 +82,8 @@ def fit(
     return layers
 
 
-def initial(widths: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> Layers:
-    """He's initialisation for hidden layers, zeros for the last one and for biases."""
+def initial_layers(widths: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> Layers:
+    """Return He's initialisation for hidden layers; the last layer and biases are zero."""
     layers: Layers = []
     for i, (fan_in, fan_out) in enumerate(itertools.pairwise(widths)):
         last = i == len(widths) - 2
@@ -83,7 +94,7 @@ def initial(widths: tuple[int, ...], dtype: Any, rng: np.random.Generator) -> La
 
 
 def _step(layers: Layers, X: Floats, targets: Floats, rate: float, shrink: float) -> None:
-    """One step of gradient descent on a batch, in place."""
+    """Make one step of gradient descent on a batch, in place."""
     activations = _activations(layers, X)
     delta = _softmax(activations[-1])  # (batch, classes)
     delta -= targets
@@ -91,7 +102,7 @@ def _step(layers: Layers, X: Floats, targets: Floats, rate: float, shrink: float
     for i in range(len(layers) - 1, -1, -1):
         weights, bias = layers[i]
         below = None
-        if i > 0:
+        if i > 0:  # backpropagate through the weights as they were before this step
             below = (delta @ weights.T) * (activations[i] > 0)
         weights -= activations[i].T @ delta
         weights *= shrink
@@ -101,37 +112,38 @@ def _step(layers: Layers, X: Floats, targets: Floats, rate: float, shrink: float
 
 
 def _activations(layers: Layers, X: Floats) -> list[Floats]:
-    """The input of every layer, and the last layer's output before the softmax."""
-    found = [X]
+    """Return the input of every layer, and the output of the last layer before the softmax."""
+    values = [X]
     for i, (weights, bias) in enumerate(layers):
-        value = found[-1] @ weights
+        value = values[-1] @ weights
         value += bias
         if i < len(layers) - 1:
             np.maximum(value, 0.0, out=value)
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
 def _softmax(scores: Floats) -> Floats:
+    # The largest score of a row is subtracted, so that exp cannot overflow.
     weights = np.exp(scores - scores.max(axis=1, keepdims=True))
     weights /= weights.sum(axis=1, keepdims=True)
     return np.asarray(weights)
 
 
-def predicted(layers: Layers, X: Floats) -> NDArray[np.int64]:
-    """The likeliest class of each example; of equals, the first."""
+def predict(layers: Layers, X: Floats) -> NDArray[np.int64]:
+    """Return the likeliest class of each example; of equals, the first."""
     return np.asarray(_activations(layers, X)[-1].argmax(axis=1))
 
 
 def accuracy(layers: Layers, X: Floats, labels: NDArray[Any]) -> float:
-    """The share of examples that are classified rightly: one minus the papers' error."""
-    return float(np.mean(predicted(layers, X) == labels))
+    """Return the share of examples that are classified correctly: one minus the papers' error."""
+    return float(np.mean(predict(layers, X) == labels))
 
 
-def standardised(train: Floats, valid: Floats) -> tuple[Floats, Floats]:
-    """Both halves, less the training half's means and over its standard deviations.
+def standardise_by_training(train: Floats, valid: Floats) -> tuple[Floats, Floats]:
+    """Return both parts, centred and scaled by the means and deviations of the training part.
 
-    A feature that does not vary in the training half is only centred.
+    A feature that does not vary in the training part is only centred.
     """
     mean, deviation = train.mean(axis=0), train.std(axis=0)
     deviation = np.where(deviation > 1e-12, deviation, 1.0).astype(train.dtype)

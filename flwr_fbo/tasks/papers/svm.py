@@ -1,8 +1,7 @@
-"""Support vector machines with an RBF kernel: train on one half, score on the other."""
+"""Support vector machines with an RBF kernel: trained on one part, scored on the other."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -10,41 +9,35 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from flwr_fbo.core.arrays import Array
+from flwr_fbo.tasks.data_task import Split
 from flwr_fbo.tasks.task import Params
 
 
-@dataclass(frozen=True, eq=False)
-class Halves:
-    """One party's examples, divided into training and validation."""
+def svm_auc(data: Split, params: Params) -> float:
+    """Return the area under the ROC curve of the decision function.
 
-    x_train: NDArray[Any]
-    y_train: NDArray[Any]
-    x_valid: NDArray[Any]
-    y_valid: NDArray[Any]
-
-
-def svm_auc(data: Halves, params: Params) -> float:
-    """Area under the ROC curve, from the decision function.
-
-    Not from ``predict_proba``: Platt scaling draws random folds, so that the same parameters
-    score differently each time, and the best score so far would be a maximum over that noise.
+    The alternative, ``predict_proba``, uses Platt scaling, which draws random folds: the same
+    parameters score differently each time, and the best score so far is a maximum over noise.
     """
-    return auc(data.y_valid == 1, _fitted(data, params).decision_function(data.x_valid))
+    return auc(data.y_valid == 1, _fit(data, params).decision_function(data.x_valid))
 
 
-def svm_accuracy(data: Halves, params: Params) -> float:
-    """The share of the validation half that is classified rightly."""
-    return float(np.mean(_fitted(data, params).predict(data.x_valid) == data.y_valid))
+def svm_accuracy(data: Split, params: Params) -> float:
+    """Return the share of the validation examples that the SVM classifies correctly."""
+    return float(np.mean(_fit(data, params).predict(data.x_valid) == data.y_valid))
 
 
-def _fitted(data: Halves, params: Params) -> Any:
-    from sklearn.svm import SVC
+def _fit(data: Split, params: Params) -> Any:
+    from sklearn.svm import SVC  # slow to import
 
     return SVC(C=params["C"], gamma=params["gamma"]).fit(data.x_train, data.y_train)
 
 
 def auc(positive: NDArray[np.bool_], scores: Array) -> float:
-    """P(a positive outranks a negative), ties counting half: the Mann-Whitney statistic."""
+    """Return the probability that a positive example outranks a negative one.
+
+    Ties count half. The estimate is the Mann-Whitney statistic U / (n1 n0).
+    """
     n1 = int(positive.sum())
     n0 = len(positive) - n1
     if n1 == 0 or n0 == 0:
@@ -53,4 +46,5 @@ def auc(positive: NDArray[np.bool_], scores: Array) -> float:
             f"and {n0} negative examples"
         )
     ranks = rankdata(scores)
+    # U = (sum of the positives' ranks) - n1 (n1 + 1) / 2
     return float((ranks[positive].sum() - n1 * (n1 + 1) / 2) / (n1 * n0))

@@ -1,4 +1,4 @@
-r"""Which fraction of a vaccine dose lets the fewest people fall ill (Fed-PNE, equation 51).
+r"""The fraction of a vaccine dose that lets the fewest people fall ill (Fed-PNE, equation 51).
 
 Notation
 
@@ -15,20 +15,21 @@ paper          here                                                        shape
 ``x``          ``dosage``, 1 is a full dose                                scalar
 =============  ==========================================================  ==================
 
-The paper leaves much open; decided here:
+The paper leaves much open. The decisions here are:
 
-* V = supply / x with a supply of 0.5 % of the population in full doses a day (``supply``);
+* V = supply / x, with a supply of 0.5 % of the population in full doses a day (``supply``);
 * alpha "decreases quadratically" and is 0 from half a dose downwards: alpha = 1 - 4 (1 - x)^2.
   (The other quadratic, 4 (x - 1/2)^2, makes the full dose best and leaves nothing to find.)
-* equation 51 goes on vaccinating when nobody is susceptible; here no more people are
-  vaccinated in a day than are susceptible, min(V, S);
+* equation 51 goes on vaccinating when nobody is susceptible; here the number of people
+  vaccinated in a day is at most the number of susceptible people, min(V, S);
 * the "final percentage of infected people" is the share ever infected in 200 days. The share
-  infectious on the last day (``outcome = "infectious"``) is nearly 0 whatever the dosage;
-* no lockdowns: with those of the model's authors no epidemic is left to vaccinate against.
+  infectious on the last day (``outcome = "infectious"``) is nearly 0 for every dosage;
+* there are no lockdowns: with those of the model's authors no epidemic is left to vaccinate
+  against.
 
-The score is one minus that share, so that it is maximised; the paper takes 1 for the unknown
-optimum. All countries share the disease's rates, as in the paper's source; only the population
-differs, which sets how long one infected person takes to become an epidemic.
+The score is one minus this share, so that the score is maximised; the paper takes 1 for the
+unknown optimum. All countries share the rates of the disease, as in the paper's source. Only the
+population differs, and sets how long one infected person takes to become an epidemic.
 """
 
 from __future__ import annotations
@@ -42,11 +43,11 @@ from scipy.integrate import solve_ivp
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import Settings, above, setting
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.tasks.papers.data.generated import countries
-from flwr_fbo.tasks.papers.data.seir import Country, Disease, seir
+from flwr_fbo.tasks.data_task import DataSettings, DataTask
+from flwr_fbo.tasks.papers.data.generated import generated_country
+from flwr_fbo.tasks.papers.data.seir import Country, Disease, load_seir
 from flwr_fbo.tasks.papers.data.sources import SEIR, Source
-from flwr_fbo.tasks.papers.data_task import DataSettings, DataTask
-from flwr_fbo.tasks.task import Params, Partition, Seeks
+from flwr_fbo.tasks.task import Params, Partition, Seeks, number
 
 COUNTRIES = 230
 
@@ -57,7 +58,9 @@ class VaccineSettings(DataSettings):
 
     supply: float = setting(0.005, "full doses a day for each inhabitant", above(0))
     outcome: Literal["attack", "infectious"] = setting(
-        "attack", "share ever infected, or share infectious on the last day"
+        "attack",
+        "`attack`: one minus the share ever infected is the score; `infectious`: one minus the "
+        "share infectious on the last day",
     )
     lockdown: bool = setting(False, "apply the lockdowns of the model's authors")
 
@@ -76,45 +79,50 @@ class VaccineTask(DataTask):
 
     @property
     def space(self) -> Space:
-        """The dosage, as a share of a full dose."""
+        """Return the space of one parameter: the dosage, as a share of a full dose."""
         return Space({"dosage": Float(0.0, 1.0)})
 
     def load_share(self, party: int, partition: Partition) -> None:
-        """A country of its own for every agent, drawn from all."""
-        data = seir(self.data_directory(partition))
+        """Load one country; each agent has another one, in a random order of all countries."""
+        data = load_seir(self.data_directory(partition))
         order = partition.shared_rng(0).permutation(len(data.countries))
         self.country, self.disease = data.countries[order[party % len(order)]], data.disease
 
     def generate_share(self, party: int, partition: Partition) -> None:
-        """See :class:`DataTask`."""
-        self.country, self.disease = countries(partition.rng(1)), Disease()
+        """Generate one country."""
+        self.country, self.disease = generated_country(partition.rng(1)), Disease()
 
     def score(self, params: Params) -> float:
-        """See :class:`DataTask`."""
-        dosage = params["dosage"]
-        assert isinstance(dosage, float)
+        """Return the share of the population that the epidemic spares."""
+        s = self.settings
         course = epidemic(
-            self.country, dosage, self.disease, self.settings.supply, self.settings.lockdown
+            self.country, number(params, "dosage"), self.disease, s.supply, s.lockdown
         )
-        share = course.ever_infected if self.settings.outcome == "attack" else course.infectious
+        share = course.ever_infected if s.outcome == "attack" else course.infectious
         return 1.0 - share
 
 
 @dataclass(frozen=True)
 class Course:
-    """How an epidemic ended, in shares of the population."""
+    """The end of an epidemic, in shares of the population."""
 
     state: Array  # (4,): S, E, I, R
     ever_infected: float
 
     @property
     def infectious(self) -> float:
-        """The share infectious on the last day."""
+        """Return the share infectious on the last day."""
         return float(self.state[2])
 
 
 def effectiveness(dosage: float) -> float:
-    """alpha: 1 for a full dose, 0 from half a dose downwards, quadratic between."""
+    """Return alpha: 1 for a full dose, 0 from half a dose downwards, quadratic between.
+
+    Examples
+    --------
+    >>> effectiveness(0.75)
+    0.75
+    """
     return 1.0 - 4.0 * (1.0 - dosage) ** 2 if dosage > 0.5 else 0.0
 
 
@@ -125,14 +133,15 @@ def epidemic(
     supply: float = 0.005,
     lockdown: bool = False,
 ) -> Course:
-    """Equation 51, solved from one exposed person over all days."""
+    """Return the end of the epidemic that equation 51 describes, from one exposed person."""
     model = disease or Disease()
     if not 0.0 <= dosage <= 1.0:
         raise ValueError(f"`dosage` must be in [0, 1], but got {dosage!r}")
-    seed = min(1.0, model.initial_exposed / country.population)
+    exposed = min(1.0, model.initial_exposed / country.population)
     alpha = effectiveness(dosage)
-    volume = supply / dosage if alpha > 0 else 0.0
-    state = np.array([1.0 - seed, seed, 0.0, 0.0, seed])  # the fifth: ever infected
+    volume = supply / dosage if alpha > 0 else 0.0  # V
+    state = np.array([1.0 - exposed, exposed, 0.0, 0.0, exposed])  # S, E, I, R, ever infected
+    # Each lockdown changes beta, so the equation is solved from one change to the next.
     changes = model.lockdown if lockdown else ()
     starts = [0.0, *(min(day, model.days) for day, _ in changes)]
     betas = [model.beta, *(beta for _, beta in changes)]
@@ -146,7 +155,7 @@ def epidemic(
 def _advance(
     state: Array, days: float, beta: float, model: Disease, alpha: float, volume: float
 ) -> Array:
-    """The state some days later."""
+    """Return the state after some days."""
 
     def slope(_: float, y: Array) -> list[float]:
         susceptible, exposed, infectious = float(y[0]), float(y[1]), float(y[2])

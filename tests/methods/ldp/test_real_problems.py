@@ -7,9 +7,16 @@ import numpy as np
 import pytest
 
 from flwr_fbo.core.space import Categorical, Space
-from flwr_fbo.methods.ldp import LDPSettings, make_learner, problem_presets
+from flwr_fbo.methods.ldp.learners import make_learner
+from flwr_fbo.methods.ldp.problem import problem_presets
+from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.search.acquisition import all_points
-from flwr_fbo.tasks.papers.data.bandits import light_problem, light_sensors, stock_problem, stocks
+from flwr_fbo.tasks.papers.data.bandits import (
+    light_problem,
+    load_light_sensors,
+    load_stocks,
+    stock_problem,
+)
 
 from .support import play
 
@@ -22,8 +29,8 @@ pytestmark = pytest.mark.skipif(
 @pytest.fixture(params=["light", "stocks"])
 def problem(request):
     if request.param == "light":
-        return light_problem(light_sensors(DATA))
-    return stock_problem(stocks(DATA))
+        return light_problem(load_light_sensors(DATA))
+    return stock_problem(load_stocks(DATA))
 
 
 def space_of(problem):

@@ -17,12 +17,12 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flwr_fbo.tasks.papers.data import DataError, landmine
+from flwr_fbo.tasks.papers.data import DataError, load_landmine
 from flwr_fbo.tasks.papers.data.bandits import finite_problem, read_light, read_stocks
-from flwr_fbo.tasks.papers.data.emnist import emnist, read_emnist
-from flwr_fbo.tasks.papers.data.gleam import gleam, read_gleam, windows
-from flwr_fbo.tasks.papers.data.har import har, linked, read_har
-from flwr_fbo.tasks.papers.data.mnist import mnist, read_mnist
+from flwr_fbo.tasks.papers.data.emnist import load_emnist, read_emnist
+from flwr_fbo.tasks.papers.data.gleam import load_gleam, read_gleam, window_features
+from flwr_fbo.tasks.papers.data.har import link_windows, load_har, read_har
+from flwr_fbo.tasks.papers.data.mnist import load_mnist, read_mnist
 from flwr_fbo.tasks.papers.data.seir import read_seir
 from flwr_fbo.tasks.papers.data.tfexample import WireError, decode_example
 from tests.tasks.data.originals import (
@@ -51,7 +51,7 @@ def test_landmine_reads_mat_and_zip_alike(tmp_path: Path) -> None:
     mat = landmine_mat(tmp_path / "LandmineData.mat")
     archive = tmp_path / "LandmineData.zip"
     archive.write_bytes(zip_bytes({"Landmine/LandmineData.mat": mat.read_bytes()}))
-    one, two = landmine(mat), landmine(archive)
+    one, two = load_landmine(mat), load_landmine(archive)
     assert np.array_equal(one.X, two.X)
     assert one.count == 29
     assert np.bincount(one.party).tolist() == [20 + i for i in range(29)]
@@ -84,7 +84,7 @@ def test_landmine_names_file_and_fault(
 ) -> None:
     path = landmine_mat(tmp_path / "LandmineData.mat", **changes)
     with pytest.raises(DataError, match=rf"LandmineData\.mat.*{fault}"):
-        landmine(path)
+        load_landmine(path)
 
 
 def test_landmine_truncated_or_incomplete(tmp_path: Path) -> None:
@@ -93,10 +93,10 @@ def test_landmine_truncated_or_incomplete(tmp_path: Path) -> None:
     archive = tmp_path / "LandmineData.zip"
     archive.write_bytes(zip_bytes({"readme.txt": b""}))
     with pytest.raises(DataError, match=r"LandmineData\.zip: has no member 'LandmineData\.mat'"):
-        landmine(archive)
+        load_landmine(archive)
     mat.write_bytes(whole[: len(whole) // 2])
     with pytest.raises(DataError, match=r"LandmineData\.mat"):
-        landmine(mat)
+        load_landmine(mat)
 
 
 # --- human activity ---------------------------------------------------------------------------
@@ -130,14 +130,14 @@ def test_chains_are_found_whatever_the_order() -> None:
             windows_.append(signal[:, 64 * w : 64 * w + 128])
             truth.append(c)
     order = rng.permutation(len(truth))
-    chain = linked(np.stack(windows_)[order], np.zeros(len(truth), dtype=np.int64))
+    chain = link_windows(np.stack(windows_)[order], np.zeros(len(truth), dtype=np.int64))
     same = chain[:, None] == chain[None]
     expected = np.array(truth)[order][:, None] == np.array(truth)[order][None]
     assert np.array_equal(same, expected)
 
 
 def test_constant_windows_do_not_loop_for_ever() -> None:
-    assert len(linked(np.zeros((4, 3, 128)), np.zeros(4, dtype=np.int64))) == 4
+    assert len(link_windows(np.zeros((4, 3, 128)), np.zeros(4, dtype=np.int64))) == 4
 
 
 def test_without_raw_windows_rows_of_one_activity_are_one_chain(tmp_path: Path) -> None:
@@ -181,10 +181,10 @@ def test_har_refuses_unknown_activities_and_missing_subjects(tmp_path: Path) -> 
     path = tmp_path / "har.zip"
     path.write_bytes(zip_bytes(har_members(activity=7)))
     with pytest.raises(DataError, match="unknown label 6: labels must be 0 to 5"):
-        har(path)
+        load_har(path)
     path.write_bytes(zip_bytes(har_members(rows=12)))
     with pytest.raises(DataError, match=r"parties must be 0 to 29, but are \[0\]"):
-        har(path)
+        load_har(path)
 
 
 # --- EMNIST -----------------------------------------------------------------------------------
@@ -271,7 +271,7 @@ def test_emnist_names_damaged_and_foreign_databases(tmp_path: Path) -> None:
 def test_emnist_reads_what_the_exporter_writes(tmp_path: Path) -> None:
     whole = read_emnist(emnist_sqlite(tmp_path / "emnist_all.sqlite", rows()), 3)
     np.savez_compressed(tmp_path / "emnist_export.npz", allow_pickle=False, **whole)
-    part = emnist(tmp_path / "emnist_export.npz", writers=2)
+    part = load_emnist(tmp_path / "emnist_export.npz", writers=2)
     assert part.count == 2
     assert part.extra["test"].sum() == 4
     assert np.array_equal(part.X, whole["pixels"][:14])
@@ -330,7 +330,7 @@ def test_the_older_layout_without_h5py_names_the_extra(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zipped", [True, False])
 def test_mnist_reads_four_idx_files(zipped: bool, tmp_path: Path) -> None:
-    arrays = mnist(mnist_files(tmp_path, zipped))
+    arrays = load_mnist(mnist_files(tmp_path, zipped))
     assert arrays["x_train"].shape == (30, 28, 28)
     assert arrays["y_test"].tolist() == [i % 10 for i in range(20)]
 
@@ -373,7 +373,7 @@ def test_mnist_refuses_other_shapes_and_labels(tmp_path: Path) -> None:
 def test_gleam_reads_archive_and_directory_alike(tmp_path: Path) -> None:
     members = gleam_members(38)
     archive = tar_gz(tmp_path / "GLEAM.tar.gz", members)
-    table = gleam(archive)
+    table = load_gleam(archive)
     assert table.count == 38
     assert table.X.shape == (380, 57)  # 10 windows of 4 s in 40 s
     # Windows 2 to 4 have their middles (10, 14 and 18 s) in the meal from 10 to 20 s.
@@ -390,7 +390,7 @@ def test_gleam_features_are_mean_variance_and_kurtosis() -> None:
     kind = np.tile(np.arange(7), 32)
     values = rng.normal(5, 2, (len(time), 3))
     keep = (kind != 6) | (time < 2.0)  # the light sensor falls silent
-    X, y = windows(time[keep], kind[keep], values[keep], np.array([]), np.array([]))
+    X, y = window_features(time[keep], kind[keep], values[keep], np.array([]), np.array([]))
     assert X.shape == (2, 57)
     assert y.tolist() == [0, 0]
     gyro = values[(kind == 0) & (time >= 4.0)][:, 0]
@@ -405,7 +405,7 @@ def test_gleam_leaves_out_windows_with_gaps() -> None:
     kind = np.tile(np.arange(7), 48)
     values = np.random.default_rng(0).normal(0, 1, (len(time), 3))
     keep = (kind != 2) | (time < 4.0) | (time > 7.5)  # one report only in the second window
-    X, _ = windows(time[keep], kind[keep], values[keep], np.array([]), np.array([]))
+    X, _ = window_features(time[keep], kind[keep], values[keep], np.array([]), np.array([]))
     assert len(X) == 2
 
 
@@ -434,9 +434,9 @@ def test_gleam_names_file_and_fault(
 
 def test_gleam_must_be_whole(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="parties must be 0 to 37"):
-        gleam(tar_gz(tmp_path / "GLEAM.tar.gz", gleam_members(3)))
+        load_gleam(tar_gz(tmp_path / "GLEAM.tar.gz", gleam_members(3)))
     with pytest.raises(DataError, match=r"has no member ending in '_sensorData\.csv'"):
-        gleam(tar_gz(tmp_path / "other.tar.gz", {"readme": b""}))
+        load_gleam(tar_gz(tmp_path / "other.tar.gz", {"readme": b""}))
 
 
 # --- light, stocks, SEIR ------------------------------------------------------------------------

@@ -9,18 +9,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flwr_fbo.tasks.papers.data import landmine
+from flwr_fbo.tasks.papers.data import load_landmine
 from flwr_fbo.tasks.papers.data.bandits import (
     light_problem,
-    light_sensors,
+    load_light_sensors,
+    load_stocks,
     read_stocks,
     stock_problem,
-    stocks,
 )
-from flwr_fbo.tasks.papers.data.emnist import digits_by_writer, read_emnist
-from flwr_fbo.tasks.papers.data.har import har, read_har
-from flwr_fbo.tasks.papers.data.mnist import mnist
-from flwr_fbo.tasks.papers.data.seir import seir
+from flwr_fbo.tasks.papers.data.emnist import load_digits_by_writer, read_emnist
+from flwr_fbo.tasks.papers.data.har import load_har, read_har
+from flwr_fbo.tasks.papers.data.mnist import load_mnist
+from flwr_fbo.tasks.papers.data.seir import load_seir
 
 DATA = Path(os.environ.get("FLWR_FBO_DATA", "unset"))
 pytestmark = pytest.mark.skipif(
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 
 def test_landmine_counts_are_those_printed() -> None:
     """FTS App. D.2.2: 29 fields, 445 to 690 points, mean 511; 2.9 to 9.4 % positive, mean 6.2 %."""
-    table = landmine(DATA)
+    table = load_landmine(DATA)
     sizes = np.bincount(table.party)
     share = np.bincount(table.party, table.y) / sizes * 100
     assert table.X.shape == (14820, 9)
@@ -44,7 +44,10 @@ def test_landmine_counts_are_those_printed() -> None:
 
 
 def test_landmine_layouts_agree() -> None:
-    mat, npz = landmine(DATA / "raw" / "LandmineData.mat"), landmine(DATA / "landmine.npz")
+    mat, npz = (
+        load_landmine(DATA / "raw" / "LandmineData.mat"),
+        load_landmine(DATA / "landmine.npz"),
+    )
     assert np.array_equal(mat.X, npz.X)
     assert np.array_equal(mat.y, npz.y)
     assert np.array_equal(mat.party, npz.party)
@@ -52,7 +55,7 @@ def test_landmine_layouts_agree() -> None:
 
 def test_har_counts_are_those_printed() -> None:
     """FTS App. D.2.2: 30 subjects, 281 to 409 points, mean 343; 561 features, 6 activities."""
-    table = har(DATA)
+    table = load_har(DATA)
     sizes = np.bincount(table.party)
     assert table.X.shape == (10299, 561)
     assert (len(sizes), sizes.min(), sizes.max(), round(sizes.mean())) == (30, 281, 409, 343)
@@ -81,7 +84,7 @@ def test_emnist_in_the_original_layouts() -> None:
 
 
 def test_digits_by_writer() -> None:
-    table = digits_by_writer(DATA)
+    table = load_digits_by_writer(DATA)
     sizes = np.bincount(table.party)
     assert (len(table.X), len(sizes), sizes.min(), sizes.max()) == (5281, 50, 60, 129)
     tests = np.bincount(table.party, table.extra["test"])
@@ -89,7 +92,7 @@ def test_digits_by_writer() -> None:
 
 
 def test_mnist_counts() -> None:
-    arrays = mnist(DATA / "mnist_with_writers.npz")
+    arrays = load_mnist(DATA / "mnist_with_writers.npz")
     assert arrays["x_train"].shape == (60000, 28, 28)
     assert arrays["x_test"].shape == (10000, 28, 28)
     assert np.bincount(arrays["y_test"]).tolist() == [
@@ -98,19 +101,19 @@ def test_mnist_counts() -> None:
 
 
 def test_light_sensors_and_their_constants() -> None:
-    sensors = light_sensors(DATA)
+    sensors = load_light_sensors(DATA)
     assert (sensors.train.shape, sensors.test.shape) == ((601, 41), (192, 41))
     problem = light_problem(sensors)
     assert problem.bound == pytest.approx(945.54, abs=0.01)
     assert problem.noise_bound == pytest.approx(835.28, abs=0.01)
     assert np.allclose(np.diag(problem.covariance), 1.0)
-    again = light_sensors(DATA / "light_sensors.npz")
+    again = load_light_sensors(DATA / "light_sensors.npz")
     assert np.array_equal(again.train, sensors.train)
     assert np.array_equal(again.coordinates, sensors.coordinates)
 
 
 def test_stocks_and_their_constants() -> None:
-    table = stocks(DATA)
+    table = load_stocks(DATA)
     assert table.price.shape == (823, 29)
     assert (str(table.dates[0]), str(table.dates[-1])) == ("2016-01-04", "2019-04-10")
     problem = stock_problem(table)
@@ -122,7 +125,7 @@ def test_stocks_and_their_constants() -> None:
 
 
 def test_seir_table() -> None:
-    data = seir(DATA)
+    data = load_seir(DATA)
     assert len(data.countries) == 230
     assert (data.disease.beta, data.disease.sigma, data.disease.days) == (0.4, 0.5, 200)
     assert data.disease.gamma == pytest.approx(1 / 13)

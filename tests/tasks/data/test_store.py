@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flwr_fbo.tasks.papers.data import DataError, cache_directory, find, require
-from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parsed
+from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parse_once
 from flwr_fbo.tasks.papers.data.sources import Source
 
 SOURCE = Source("thing", "A thing", "CC0", "http://example.org", ("original.mat", "other.npz"))
@@ -69,12 +69,12 @@ def test_an_original_is_parsed_once_for_all_processes(
 ) -> None:
     path, parse = empty / "original.mat", Parser()
     path.write_bytes(b"abc")
-    first = parsed(path, "thing", 1, parse)
-    assert parsed(path, "thing", 1, parse) is first
+    first = parse_once(path, "thing", 1, parse)
+    assert parse_once(path, "thing", 1, parse) is first
     with pytest.raises(ValueError, match="read-only"):
         first["text"][0] = 0
     forget(monkeypatch)
-    assert bytes(parsed(path, "thing", 1, parse)["text"]) == b"abc"
+    assert bytes(parse_once(path, "thing", 1, parse)["text"]) == b"abc"
     assert parse.calls == 1
 
 
@@ -83,22 +83,22 @@ def test_a_changed_original_or_loader_is_parsed_again(
 ) -> None:
     path, parse = empty / "original.mat", Parser()
     path.write_bytes(b"abc")
-    parsed(path, "thing", 1, parse)
+    parse_once(path, "thing", 1, parse)
     path.write_bytes(b"abd")
     os.utime(path, ns=(0, 0))
-    assert bytes(parsed(path, "thing", 1, parse)["text"]) == b"abd"
-    parsed(path, "thing", 2, parse)
+    assert bytes(parse_once(path, "thing", 1, parse)["text"]) == b"abd"
+    parse_once(path, "thing", 2, parse)
     assert parse.calls == 3
 
 
 def test_a_damaged_cache_is_made_again(empty: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, parse = empty / "original.mat", Parser()
     path.write_bytes(b"abc")
-    parsed(path, "thing", 1, parse)
+    parse_once(path, "thing", 1, parse)
     (stored,) = (cache_directory() / "parsed").glob("*.npz")
     stored.write_bytes(stored.read_bytes()[:40])
     forget(monkeypatch)
-    assert bytes(parsed(path, "thing", 1, parse)["text"]) == b"abc"
+    assert bytes(parse_once(path, "thing", 1, parse)["text"]) == b"abc"
     assert parse.calls == 2
 
 
@@ -108,7 +108,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     (empty / "file").touch()
     monkeypatch.setenv("FLWR_FBO_CACHE", str(empty / "file"))
     (empty / "original.mat").write_bytes(b"abc")
-    assert bytes(parsed(empty / "original.mat", "thing", 1, Parser())["text"]) == b"abc"
+    assert bytes(parse_once(empty / "original.mat", "thing", 1, Parser())["text"]) == b"abc"
 
 
 class Trap:

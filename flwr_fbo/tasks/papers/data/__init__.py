@@ -1,22 +1,21 @@
-"""Data sets in the layouts their authors publish."""
+"""Loaders of the data sets, in the layouts that their authors publish."""
 
 from flwr_fbo.tasks.papers.data.bandits import (
     FiniteProblem,
     LightSensors,
     Stocks,
     light_problem,
-    light_sensors,
+    load_light_sensors,
+    load_stocks,
     stock_problem,
-    stocks,
 )
-from flwr_fbo.tasks.papers.data.emnist import digits_by_writer, emnist
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.gleam import gleam
-from flwr_fbo.tasks.papers.data.har import har
-from flwr_fbo.tasks.papers.data.landmine import landmine
-from flwr_fbo.tasks.papers.data.mnist import mnist
-from flwr_fbo.tasks.papers.data.seir import Country, Disease, SeirData, seir
-from flwr_fbo.tasks.papers.data.sources import SOURCES, Source
+from flwr_fbo.tasks.papers.data.emnist import load_digits_by_writer, load_emnist
+from flwr_fbo.tasks.papers.data.gleam import load_gleam
+from flwr_fbo.tasks.papers.data.har import load_har
+from flwr_fbo.tasks.papers.data.landmine import load_landmine
+from flwr_fbo.tasks.papers.data.mnist import load_mnist
+from flwr_fbo.tasks.papers.data.seir import Country, Disease, SeirData, load_seir
+from flwr_fbo.tasks.papers.data.sources import SOURCES, DataError, Source
 from flwr_fbo.tasks.papers.data.store import cache_directory, find, require
 from flwr_fbo.tasks.papers.data.tables import Parties
 
@@ -32,17 +31,17 @@ __all__ = [
     "Source",
     "Stocks",
     "cache_directory",
-    "digits_by_writer",
-    "emnist",
     "find",
-    "gleam",
-    "har",
-    "landmine",
     "light_problem",
-    "light_sensors",
-    "mnist",
+    "load_digits_by_writer",
+    "load_emnist",
+    "load_gleam",
+    "load_har",
+    "load_landmine",
+    "load_light_sensors",
+    "load_mnist",
+    "load_seir",
+    "load_stocks",
     "require",
-    "seir",
     "stock_problem",
-    "stocks",
 ]

@@ -1,8 +1,8 @@
-"""Read files out of archives that nobody vouches for.
+"""Read files from archives of unknown origin.
 
-Nothing is ever extracted: members are read into memory, by name, within a bound. An archive
-whose listing holds a path that would leave its directory, a link, too many members or too
-many bytes is refused as a whole.
+Nothing is extracted: members are read into memory by name, within a limit of size. The whole
+archive is refused if it lists a path outside of its directory, a link, too many members or too
+many bytes.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from flwr_fbo.tasks.papers.data.errors import DataError
+from flwr_fbo.tasks.papers.data.sources import DataError
 
 MAX_MEMBERS = 100_000
-MAX_TOTAL = 4 * 2**30
-MAX_MEMBER = 2**30
+MAX_TOTAL = 4 * 2**30  # bytes
+MAX_MEMBER = 2**30  # bytes
+#: What the standard library raises for damaged archives.
 _DAMAGE = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -34,7 +35,17 @@ _DAMAGE = (
 
 
 class Tree:
-    """The files of a zip, a tar or a directory, by their paths within it."""
+    """The files of a zip, a tar or a directory, by their paths within it.
+
+    Parameters
+    ----------
+    label : str
+        Name of the archive, for error messages.
+    sizes : dict
+        Path of every member -> its size in bytes.
+    opener : callable
+        Opens a member by its path.
+    """
 
     def __init__(self, label: str, sizes: dict[str, int], opener: Callable[[str], IO[bytes]]):
         self.label = label
@@ -48,11 +59,11 @@ class Tree:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The paths, in the order of the archive."""
+        """Return the paths, in the order of the archive."""
         return tuple(self._sizes)
 
     def find(self, ending: str) -> str:
-        """The one path that ends with these components."""
+        """Return the one path that ends with these components."""
         parts = PurePosixPath(ending).parts
         found = [n for n in self.names if PurePosixPath(n).parts[-len(parts) :] == parts]
         if len(found) != 1:
@@ -61,12 +72,12 @@ class Tree:
         return found[0]
 
     def read(self, name: str, limit: int = MAX_MEMBER) -> bytes:
-        """The bytes of a member; its checksum is verified where the format has one."""
+        """Return the bytes of a member, checked against its checksum where the format has one."""
         if name not in self._sizes:
             raise DataError(f"{self.label}: has no member {name!r}")
         try:
             with self._open(name) as stream:
-                data = stream.read(limit + 1)
+                data = stream.read(limit + 1)  # a header may lie about the size
         except _DAMAGE as error:
             raise DataError(f"{self.label}: member {name!r} is damaged: {error}") from error
         if len(data) > limit:
@@ -79,13 +90,13 @@ class Tree:
         return data
 
     def nested(self, name: str) -> contextlib.AbstractContextManager[Tree]:
-        """The zip that is a member of this one."""
+        """Open a zip that is a member of this archive."""
         return _open_zip(io.BytesIO(self.read(name)), f"{self.label}/{name}")
 
 
 @contextlib.contextmanager
 def open_tree(path: Path) -> Iterator[Tree]:
-    """A directory, a zip, or a tar (compressed or not), by what it is rather than its name."""
+    """Open a directory, a zip, or a tar (compressed or not), by its content and not its name."""
     if path.is_dir():
         yield _open_directory(path)
         return
@@ -117,7 +128,7 @@ def _open_tar(path: Path) -> Iterator[Tree]:
 
 
 def _tar_sizes(archive: tarfile.TarFile, path: Path) -> dict[str, int]:
-    """Sizes as listed; left early where there is too much, before it is all unpacked."""
+    """Return the listed sizes; stop at the limits, before the whole archive is unpacked."""
     sizes: dict[str, int] = {}
     total = 0
     try:
@@ -143,12 +154,14 @@ def _tar_member(archive: tarfile.TarFile, name: str) -> IO[bytes]:
 
 
 def _open_directory(path: Path) -> Tree:
+    # Links are left out: a link may lead anywhere.
     files = [f for f in sorted(path.rglob("*")) if f.is_file() and not f.is_symlink()]
     sizes = {f.relative_to(path).as_posix(): f.stat().st_size for f in files}
     return Tree(str(path), sizes, lambda name: (path / name).open("rb"))
 
 
 def _check_names(label: str, names: dict[str, int]) -> None:
+    """Raise DataError for a path that is absolute or leaves the archive, also on Windows."""
     for name in names:
         parts = PurePosixPath(name.replace("\\", "/")).parts
         if not parts or parts[0] == "/" or ".." in parts or ":" in parts[0] or "\0" in name:

@@ -15,9 +15,9 @@ paper      here                                                         shape
 ``c``      ``noise_moment``, mean of the squared noise (alpha = 1)      scalar
 =========  ===========================================================  ===============
 
-As printed, B and R are in raw units (945 and 835 for light), which makes a noise of 2 (B + R) /
-epsilon hopeless. :meth:`FiniteProblem.normalised` divides rewards by B, so that B = 1; regrets
-then read as shares of the best arm's mean.
+The paper prints B and R in raw units (945 and 835 for light). A noise of 2 (B + R) / epsilon then
+hides all rewards. :meth:`FiniteProblem.normalised` divides rewards by B, so that B = 1 and regrets
+are shares of the best arm's mean.
 """
 
 from __future__ import annotations
@@ -33,9 +33,8 @@ import scipy.io
 from numpy.typing import NDArray
 
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parsed
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.sources import LIGHT, STOCKS
+from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parse_once
+from flwr_fbo.tasks.papers.data.sources import LIGHT, STOCKS, DataError
 from flwr_fbo.tasks.papers.data.store import require
 
 SENSORS, TICKERS = 41, 29
@@ -43,7 +42,7 @@ SENSORS, TICKERS = 41, 29
 
 @dataclass(frozen=True, eq=False)
 class LightSensors:
-    """Readings of 41 sensors, and where they hang."""
+    """Readings of 41 sensors, and the places of the sensors."""
 
     train: Array  # (601, 41)
     test: Array  # (192, 41)
@@ -70,26 +69,26 @@ class FiniteProblem:
 
     @property
     def bound(self) -> float:
-        """B: the largest mean reward."""
+        """Return B, the largest mean reward."""
         return float(self.mean.max())
 
     @property
     def noise_bound(self) -> float:
-        """R: the largest deviation of a reward from its mean."""
+        """Return R, the largest deviation of a reward from its mean."""
         return float(np.abs(self.noise).max())
 
     @property
     def second_moment(self) -> float:
-        """v: the mean of the squared rewards."""
+        """Return v, the mean of the squared rewards."""
         return float(np.mean((self.mean + self.noise) ** 2))
 
     @property
     def noise_moment(self) -> float:
-        """c: the mean of the squared noise."""
+        """Return c, the mean of the squared noise."""
         return float(np.mean(self.noise**2))
 
     def normalised(self) -> FiniteProblem:
-        """The same problem with rewards in units of the largest mean."""
+        """Return the same problem with rewards in units of the largest mean."""
         unit = self.bound
         return FiniteProblem(
             self.mean / unit, self.noise / unit, self.covariance, self.scale * unit
@@ -97,38 +96,38 @@ class FiniteProblem:
 
 
 def light_problem(sensors: LightSensors) -> FiniteProblem:
-    """Which sensor reads most: means and noise from the test half, covariance from the other."""
+    """Return the problem of the sensors: rewards from the test half, covariance from the other."""
     return finite_problem(rewards=sensors.test, history=sensors.train)
 
 
 def stock_problem(stocks: Stocks) -> FiniteProblem:
-    """Which stock is dearest: everything from the same table, as the paper does."""
+    """Return the problem of the stocks, all from the same table, as the paper does."""
     return finite_problem(rewards=stocks.price, history=stocks.price)
 
 
 def finite_problem(rewards: Array, history: Array) -> FiniteProblem:
-    """Means and noise of ``rewards`` (m, n), and the correlations of ``history`` (h, n)."""
+    """Return means and noise of ``rewards`` (m, n), and correlations of ``history`` (h, n)."""
     mean = rewards.mean(axis=0)
     return FiniteProblem(mean, rewards - mean, np.asarray(np.corrcoef(history, rowvar=False)))
 
 
-def light_sensors(data_dir: str | Path | None = None) -> LightSensors:
-    """The light sensors' raw readings (the unit of the paper's B = 945)."""
+def load_light_sensors(data_dir: str | Path | None = None) -> LightSensors:
+    """Load the light sensors' raw readings, in the unit of the paper's B = 945."""
     path = require(LIGHT, data_dir)
-    arrays = parsed(path, "light", 1, read_light)
+    arrays = parse_once(path, "light", 1, read_light)
     return LightSensors(arrays["train"], arrays["test"], arrays["coordinates"])
 
 
 def read_light(path: Path) -> Arrays:
-    """Arrays of the MATLAB structure ``data`` with train, test (sensordata) and coords."""
+    """Return train, test and coordinates of the MATLAB structure ``data``, or of an npz file."""
     if path.suffix == ".npz":
         stored = load_npz(path, ("train_raw", "test_raw", "coords"))
         train, test, places = stored["train_raw"], stored["test_raw"], stored["coords"]
     else:
         data = _matlab_structure(path)
         try:
-            train, test = (_unwrapped(_unwrapped(data[p])["sensordata"]) for p in ("train", "test"))
-            places = _unwrapped(data["coords"])
+            train, test = (_unwrap(_unwrap(data[p])["sensordata"]) for p in ("train", "test"))
+            places = _unwrap(data["coords"])
         except (ValueError, IndexError, KeyError, TypeError) as error:
             raise DataError(
                 f"{path}: `data` must have train.sensordata, test.sensordata and coords: {error}"
@@ -141,19 +140,21 @@ def read_light(path: Path) -> Arrays:
 
 
 def _check_table(table: Any, wanted: tuple[int, int], label: str) -> None:
+    """Raise DataError unless the table holds numbers in the wanted shape."""
     if not isinstance(table, np.ndarray) or table.shape != wanted or table.dtype.kind not in "uif":
         found = getattr(table, "shape", type(table).__name__)
         raise DataError(f"{label} must be numbers of shape {wanted}, but has {found}")
 
 
-def _unwrapped(value: Any) -> Any:
-    """What is in a cell or structure array of one element, however deep."""
+def _unwrap(value: Any) -> Any:
+    """Return the content of a cell or structure array of one element, at any depth."""
     while isinstance(value, np.ndarray) and value.dtype.kind in "OV" and value.size == 1:
         value = value.reshape(-1)[0]
     return value
 
 
 def _matlab_structure(path: Path) -> Any:
+    """Return the variable ``data`` of a MATLAB file, which must be one structure."""
     try:
         data = scipy.io.loadmat(path, variable_names=["data"])["data"]
     except KeyError:
@@ -165,16 +166,16 @@ def _matlab_structure(path: Path) -> Any:
     return data[0, 0]
 
 
-def stocks(data_dir: str | Path | None = None) -> Stocks:
-    """The table of prices."""
+def load_stocks(data_dir: str | Path | None = None) -> Stocks:
+    """Load the table of prices."""
     path = require(STOCKS, data_dir)
-    arrays = parsed(path, "stocks", 1, read_stocks)
+    arrays = parse_once(path, "stocks", 1, read_stocks)
     tickers = tuple(str(t) for t in arrays["ticker"])
     return Stocks(arrays["price"], tickers, arrays["date"])
 
 
 def read_stocks(path: Path) -> Arrays:
-    """A csv with the columns Date and one a stock."""
+    """Return the table of a csv file with a column Date and one column for each stock."""
     if path.suffix == ".npz":
         return load_npz(path, ("price", "ticker", "date"))
     try:

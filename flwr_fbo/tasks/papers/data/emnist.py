@@ -1,14 +1,14 @@
 """EMNIST digits by writer, in the layouts of TensorFlow Federated, read without TensorFlow.
 
-* ``emnist_all.sqlite`` (or ``.lzma``): the table ``examples`` has one row an image, with
+* ``emnist_all.sqlite`` (or ``.lzma``): the table ``examples`` has one row for each image, with
   ``split_name`` (``digits_only_train`` or ``digits_only_test``), ``client_id`` and a serialised
   ``tf.train.Example`` with ``pixels`` (784 floats, 1.0 is background) and ``label``.
 * ``fed_emnist_digitsonly.tar.bz2``, the older layout: two HDF5 files with a group
   ``examples/<client>`` each (needs h5py).
-* ``emnist_export.npz``, what ``examples/tff_export`` writes inside TensorFlow Federated's own
+* ``emnist_export.npz``, which ``examples/tff_export`` writes in TensorFlow Federated's own
   environment.
 
-Writers are numbered in the order of their sorted client ids, which is TensorFlow Federated's.
+Writers are numbered in the order of their sorted client ids, as in TensorFlow Federated.
 """
 
 from __future__ import annotations
@@ -28,38 +28,37 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_fbo.tasks.papers.data.archives import open_tree
-from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parsed
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.sources import EMNIST, WRITERS
+from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parse_once
+from flwr_fbo.tasks.papers.data.sources import EMNIST, WRITERS, DataError
 from flwr_fbo.tasks.papers.data.store import cache_directory, require
 from flwr_fbo.tasks.papers.data.tables import Parties, check_parties
 from flwr_fbo.tasks.papers.data.tfexample import WireError, decode_example
 
 SPLITS = ("digits_only_train", "digits_only_test")
 MAX_DATABASE = 8 * 2**30  # the original has 4.7e9 bytes
-MAX_HDF5 = 3 * 2**30
+MAX_HDF5 = 3 * 2**30  # bytes
 MAX_IMAGES = 1000  # of one writer and split
 KEYS = ("pixels", "label", "client", "test", "client_ids")
 
 
-def emnist(data_dir: str | Path | None = None, writers: int = 50) -> Parties:
-    """The first writers' digits: images (n, 28, 28) with 1.0 as background, labels 0-9.
+def load_emnist(data_dir: str | Path | None = None, writers: int = 50) -> Parties:
+    """Load the digits of the first writers: images (n, 28, 28) with 1.0 as background, labels 0-9.
 
-    ``extra["test"]`` marks the images that TensorFlow Federated puts in the test split.
+    ``extra["test"]`` marks the images in TensorFlow Federated's test split.
     """
     path = require(EMNIST, data_dir)
-    arrays = parsed(path, f"emnist-{writers}", 1, lambda p: read_emnist(p, writers))
+    arrays = parse_once(path, f"emnist-{writers}", 1, lambda p: read_emnist(p, writers))
     return _table(arrays, str(path), writers)
 
 
-def digits_by_writer(data_dir: str | Path | None = None) -> Parties:
-    """Not EMNIST: MNIST training digits of 50 writers, inverted to 1.0 as background.
+def load_digits_by_writer(data_dir: str | Path | None = None) -> Parties:
+    """Load MNIST training digits of 50 writers (not EMNIST), inverted to 1.0 as background.
 
-    Of each writer's images, every tenth (by the order in which they were written) is a test
-    image: EMNIST's test split holds a tenth as well.
+    Of each writer's images, every tenth (in the order of writing) is a test image: EMNIST's test
+    split holds a tenth as well.
     """
     path = require(WRITERS, data_dir)
-    arrays = parsed(path, "writers", 1, _read_writers)
+    arrays = parse_once(path, "writers", 1, _read_writers)
     return _table(arrays, str(path), 50)
 
 
@@ -71,9 +70,9 @@ def _table(arrays: Arrays, label: str, writers: int | None) -> Parties:
 
 
 def read_emnist(path: Path, writers: int) -> Arrays:
-    """Pixels, labels, writers (by number) and splits of the first ``writers`` clients."""
+    """Return pixels, labels, writers (by number) and splits of the first ``writers`` clients."""
     if path.suffix == ".npz":
-        return _first(load_npz(path, KEYS), writers, path)
+        return _first_writers(load_npz(path, KEYS), writers, path)
     if path.suffix in (".lzma", ".xz"):
         with _unpacked(path) as database:
             return _read_sqlite(database, path, writers)
@@ -82,21 +81,21 @@ def read_emnist(path: Path, writers: int) -> Arrays:
     return _read_hdf5(path, writers)
 
 
-def _first(arrays: dict[str, NDArray[Any]], writers: int, path: Path) -> Arrays:
+def _first_writers(arrays: dict[str, NDArray[Any]], writers: int, path: Path) -> Arrays:
     ids = arrays["client_ids"][:writers]
-    _enough(len(ids), writers, path)
+    _check_count(len(ids), writers, path)
     rows = arrays["client"] < writers
     return {"client_ids": ids, **{key: arrays[key][rows] for key in KEYS[:4]}}
 
 
-def _enough(found: int, writers: int, path: Path) -> None:
+def _check_count(found: int, writers: int, path: Path) -> None:
     if found < writers:
         raise DataError(f"{path}: {writers} writers are needed, but it holds {found}")
 
 
 @contextlib.contextmanager
 def _unpacked(path: Path) -> Iterator[Path]:
-    """The database in a temporary file, removed afterwards: SQLite cannot read a stream."""
+    """Unpack the database to a temporary file, because SQLite cannot read a stream."""
     directory = cache_directory()
     directory.mkdir(parents=True, exist_ok=True)
     handle, name = tempfile.mkstemp(dir=directory, suffix=".sqlite")
@@ -109,6 +108,7 @@ def _unpacked(path: Path) -> Iterator[Path]:
 
 
 def _decompress(path: Path, target: Any) -> None:
+    """Write the content of an lzma file, up to the limit of size."""
     size = 0
     try:
         with lzma.open(path) as source:
@@ -122,22 +122,23 @@ def _decompress(path: Path, target: Any) -> None:
 
 
 def _read_sqlite(database: Path, path: Path, writers: int) -> Arrays:
-    """``database`` is the file to open, ``path`` the one that errors name."""
+    """Return the arrays of ``database``; ``path`` is the file that errors name."""
     uri = f"{database.resolve().as_uri()}?mode=ro&immutable=1"
     try:
         with contextlib.closing(sqlite3.connect(uri, uri=True)) as connection:
+            # A hostile database must neither run functions nor return enormous values.
             connection.execute("PRAGMA trusted_schema = OFF")
             connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, 2**20)
             _require_table(connection, path)
             ids = _clients(connection)[:writers]
-            _enough(len(ids), writers, path)
+            _check_count(len(ids), writers, path)
             return _stack(_sqlite_rows(connection, path, ids), ids)
     except sqlite3.Error as error:
         raise DataError(f"{path}: not a whole SQLite database: {error}") from error
 
 
 def _require_table(connection: sqlite3.Connection, path: Path) -> None:
-    """A real table with the columns that are read: a view could run anything."""
+    """Raise DataError unless ``examples`` is a table; a view could run anything."""
     kind = connection.execute("SELECT type FROM sqlite_master WHERE name = 'examples'").fetchone()
     columns = {row[1] for row in connection.execute("PRAGMA table_info(examples)")}
     needed = {"split_name", "client_id", "serialized_example_proto"}
@@ -150,6 +151,7 @@ def _clients(connection: sqlite3.Connection) -> list[str]:
     return [str(row[0]) for row in connection.execute(query, (SPLITS[0],))]
 
 
+#: Pixels, digit, number of the writer, and whether the image is in the test split.
 Row = tuple[NDArray[Any], int, int, bool]
 
 
@@ -169,6 +171,7 @@ def _sqlite_rows(connection: sqlite3.Connection, path: Path, ids: list[str]) -> 
 
 
 def _image(blob: object, label: str) -> tuple[NDArray[Any], int]:
+    """Return the pixels (784,) and the digit of a serialised example."""
     if not isinstance(blob, bytes):
         raise DataError(f"{label} is no serialised tf.train.Example")
     try:
@@ -197,6 +200,7 @@ def _stack(rows: Iterator[Row], ids: list[str]) -> Arrays:
 
 
 def _read_hdf5(path: Path, writers: int) -> Arrays:
+    """Return the arrays of the older layout."""
     try:
         h5py = importlib.import_module("h5py")
     except ImportError as error:
@@ -214,7 +218,7 @@ def _read_hdf5(path: Path, writers: int) -> Arrays:
             except (OSError, KeyError) as error:
                 raise DataError(f"{path}: member {name!r} is not whole HDF5: {error}") from error
         ids = sorted(files[0])[:writers]
-        _enough(len(ids), writers, path)
+        _check_count(len(ids), writers, path)
         return _stack(_hdf5_rows(files, path, ids), ids)
 
 
@@ -247,7 +251,9 @@ def _read_writers(path: Path) -> Arrays:
 
 
 def _every_tenth(writer: NDArray[Any], order: NDArray[Any]) -> NDArray[np.bool_]:
+    """Return a mask of every tenth image of each writer, by the order of writing."""
     by_order = np.lexsort((order, writer))
+    # Position within the writer: position in the sorted table, less where the writer begins.
     position = np.arange(len(writer)) - np.searchsorted(writer[by_order], writer[by_order])
     test = np.empty(len(writer), dtype=bool)
     test[by_order] = position % 10 == 9

@@ -1,13 +1,14 @@
 """Eating recognition with Google Glass: 38 participants, 57 features a window.
 
-The archive has a directory a participant with ``<id>_sensorData.csv`` (time in ms, sensor name,
-up to three values) and ``<id>_annotate.csv`` (time in ms, activity, start or stop). Six sensors
-have three axes and the light sensor one: 19 channels; mean, variance and kurtosis of each make
-the 57 features of FTS App. D.2.2. Where the paper is silent:
+The archive has a directory for each participant, with ``<id>_sensorData.csv`` (time in ms, sensor
+name, up to three values) and ``<id>_annotate.csv`` (time in ms, activity, start or stop). Six
+sensors have three axes and the light sensor has one, which makes 19 channels. Mean, variance and
+kurtosis of each channel make the 57 features of FTS App. D.2.2. Decisions where the paper is
+silent:
 
 * windows last 4 s and do not overlap, which makes 1,800 in two hours (the paper prints a mean
-  of 1,930 points a participant, without the length);
-* a window counts as eating when its middle lies within an annotated meal;
+  of 1,930 points for each participant, but no length);
+* a window is labelled as eating if its middle lies within an annotated meal;
 * the light sensor reports only changes, so a window without a report keeps the last value;
 * a window in which another sensor reported fewer than four times is left out;
 * the kurtosis is the excess kurtosis, and 0 for a channel that does not vary.
@@ -25,16 +26,15 @@ from numpy.typing import NDArray
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.tasks.papers.data.archives import Tree, open_tree
-from flwr_fbo.tasks.papers.data.cache import Arrays, parsed
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.sources import GLEAM
+from flwr_fbo.tasks.papers.data.cache import Arrays, parse_once
+from flwr_fbo.tasks.papers.data.sources import GLEAM, DataError
 from flwr_fbo.tasks.papers.data.store import require
 from flwr_fbo.tasks.papers.data.tables import Parties, check_parties
 
 PARTICIPANTS, FEATURES = 38, 57
 WINDOW = 4.0  # seconds
-FEWEST_REPORTS = 4
-#: What a sensor's name contains, and its number of axes.
+FEWEST_REPORTS = 4  # of a sensor in a window
+#: A part of a sensor's name -> its number of axes.
 SENSORS = {
     "gyroscope": 3,
     "accelerometer": 3,
@@ -46,16 +46,16 @@ SENSORS = {
 }
 
 
-def gleam(data_dir: str | Path | None = None) -> Parties:
-    """All windows: features (n, 57), label 1 for eating, participants 0-37 by sorted id."""
+def load_gleam(data_dir: str | Path | None = None) -> Parties:
+    """Load all windows: features (n, 57), label 1 for eating, participants 0-37 by sorted id."""
     path = require(GLEAM, data_dir)
-    arrays = parsed(path, "gleam", 1, read_gleam)
+    arrays = parse_once(path, "gleam", 1, read_gleam)
     table = Parties(arrays["X"], arrays["y"], arrays["participant"])
     return check_parties(table, str(path), PARTICIPANTS, FEATURES, classes=2)
 
 
 def read_gleam(path: Path) -> Arrays:
-    """The windows of every participant in the archive or directory."""
+    """Return the windows of every participant in the archive or directory."""
     with open_tree(path) as tree:
         return _read_tree(tree)
 
@@ -69,7 +69,7 @@ def _read_tree(tree: Tree) -> Arrays:
         if participant not in notes:
             raise DataError(f"{tree.label}: participant {participant} has no '_annotate.csv'")
     tables = [
-        windows(*_readings(tree, sensors[who]), *_meals(tree, notes[who]))
+        window_features(*_readings(tree, sensors[who]), *_meals(tree, notes[who]))
         for who in sorted(sensors)
     ]
     return {
@@ -81,6 +81,7 @@ def _read_tree(tree: Tree) -> Arrays:
 
 def _members(tree: Tree, ending: str) -> list[str]:
     paths = [name for name in tree.names if name.endswith(ending)]
+    # Archives made on macOS also hold files that begin with "._", which are no tables.
     return [name for name in paths if not PurePosixPath(name).name.startswith("._")]
 
 
@@ -97,7 +98,7 @@ def _rows(tree: Tree, name: str) -> list[list[str]]:
 
 
 def _readings(tree: Tree, name: str) -> tuple[Array, NDArray[np.int64], Array]:
-    """Times in seconds (n,), sensor numbers (n,), and values (n, 3) with NaN where absent."""
+    """Return times in s (n,), sensor numbers (n,), and values (n, 3) with NaN where absent."""
     rows = _rows(tree, name)
     kinds: dict[str, int] = {}
     try:
@@ -108,13 +109,14 @@ def _readings(tree: Tree, name: str) -> tuple[Array, NDArray[np.int64], Array]:
         values = np.array([[float(v or "nan") for v in (*row[2:5], "", "")[:3]] for row in rows])
     except (ValueError, IndexError) as error:
         raise DataError(f"{tree.label}: member {name!r}: {error}") from error
-    if not len(rows):
+    if not rows:
         raise DataError(f"{tree.label}: member {name!r} holds no readings")
     order = np.argsort(time, kind="stable")
     return time[order], kind[order], values[order]
 
 
 def _sensor(name: str) -> int:
+    """Return the number of the sensor of this name."""
     for number, part in enumerate(SENSORS):
         if part in name.lower():
             return number
@@ -122,7 +124,7 @@ def _sensor(name: str) -> int:
 
 
 def _meals(tree: Tree, name: str) -> tuple[Array, Array]:
-    """Starts and ends of eating, in seconds; other activities' annotations are not needed."""
+    """Return starts and ends of eating, in seconds; other activities are not needed."""
     try:
         times = [float(r[0]) / 1000.0 for r in _rows(tree, name) if r[1].strip().lower() == "eat"]
     except (ValueError, IndexError) as error:
@@ -135,10 +137,10 @@ def _meals(tree: Tree, name: str) -> tuple[Array, Array]:
     return np.array(times[0::2]), np.array(times[1::2])
 
 
-def windows(
+def window_features(
     time: Array, kind: NDArray[np.int64], values: Array, starts: Array, ends: Array
 ) -> tuple[Array, NDArray[np.int64]]:
-    """Features (n, 57) and labels (n,) of one participant's readings, sorted by time."""
+    """Return features (n, 57) and labels (n,) of one participant's readings, sorted by time."""
     index = np.floor((time - time[0]) / WINDOW).astype(np.int64)
     count = int(index[-1]) + 1
     columns, whole = [], np.ones(count, dtype=bool)
@@ -149,7 +151,8 @@ def windows(
             whole &= reports >= FEWEST_REPORTS
         for axis in range(axes):
             moments = _moments(index[rows], values[rows, axis], reports)
-            columns.append(_kept(moments, reports > 0) if part == "light" else moments)
+            columns.append(_carried(moments, reports > 0) if part == "light" else moments)
+    # A window is labelled by its middle.
     middle = time[0] + (np.arange(count) + 0.5) * WINDOW
     eating = ((middle[:, None] >= starts) & (middle[:, None] < ends)).any(axis=1)
     X = np.concatenate(columns, axis=1)
@@ -158,23 +161,27 @@ def windows(
 
 
 def _moments(index: NDArray[np.int64], values: Array, reports: NDArray[Any]) -> Array:
-    """Mean, variance and excess kurtosis of the values of every window: (count, 3)."""
+    """Return mean, variance and excess kurtosis of the values of every window: (count, 3)."""
     n = np.maximum(reports, 1)
     mean = np.bincount(index, values, len(reports)) / n
     centred = values - mean[index]
     variance = np.bincount(index, centred**2, len(reports)) / n
     fourth = np.bincount(index, centred**4, len(reports)) / n
+    # Rounding leaves a constant channel a tiny variance, whose kurtosis would be noise.
     varies = variance > 1e-12 * np.maximum(mean**2, 1e-12)
     ratio = np.divide(fourth, variance**2, out=np.full_like(mean, 3.0), where=varies)
     return np.stack([mean, variance, ratio - 3.0], axis=1)
 
 
-def _kept(moments: Array, reported: NDArray[np.bool_]) -> Array:
-    """Windows without a report keep the last mean (the first one before that), and do not vary."""
+def _carried(moments: Array, reported: NDArray[np.bool_]) -> Array:
+    """Return the moments, with the last mean and no variation in windows without a report.
+
+    Windows before the first report take the first mean.
+    """
     if not reported.any():
         return np.zeros_like(moments)
     last = np.maximum.accumulate(np.where(reported, np.arange(len(reported)), -1))
     last = np.where(last < 0, int(np.argmax(reported)), last)
-    kept = np.where(reported[:, None], moments, 0.0)
-    kept[:, 0] = moments[last, 0]
-    return kept
+    carried = np.where(reported[:, None], moments, 0.0)
+    carried[:, 0] = moments[last, 0]
+    return carried

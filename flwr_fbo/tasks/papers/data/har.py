@@ -2,10 +2,10 @@
 
 The original is a zip in a zip: ``UCI HAR Dataset/{train,test}/X_*.txt, y_*.txt, subject_*.txt``,
 and the raw windows in ``Inertial Signals``. Consecutive windows overlap by half, so a random
-division puts halves of the same samples on both sides. ``chain`` says which windows hang
-together: the second half of one is the first half of the next.
+division puts halves of the same samples on both sides. ``chain`` numbers the chains of windows:
+the second half of a window in a chain is the first half of the next window.
 
-The UCI's own division into train and test is by subject and is kept as ``uci_test``.
+The UCI's own division into train and test is by subject; ``uci_test`` marks its test windows.
 """
 
 from __future__ import annotations
@@ -17,9 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_fbo.tasks.papers.data.archives import Tree, open_tree
-from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parsed
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.sources import HAR
+from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parse_once
+from flwr_fbo.tasks.papers.data.sources import HAR, DataError
 from flwr_fbo.tasks.papers.data.store import require
 from flwr_fbo.tasks.papers.data.tables import Parties, check_parties
 
@@ -27,10 +26,10 @@ SUBJECTS, FEATURES, ACTIVITIES, WINDOW = 30, 561, 6, 128
 KEYS = ("X", "y", "subject", "chain", "uci_test")
 
 
-def har(data_dir: str | Path | None = None) -> Parties:
-    """All windows: features (10299, 561), activities 0-5, subjects 0-29; chains in ``extra``."""
+def load_har(data_dir: str | Path | None = None) -> Parties:
+    """Load all windows: features (10299, 561), activities 0-5, subjects 0-29, and chains."""
     path = require(HAR, data_dir)
-    return _table(parsed(path, "har", 1, read_har), str(path), SUBJECTS)
+    return _table(parse_once(path, "har", 1, read_har), str(path), SUBJECTS)
 
 
 def _table(arrays: Arrays, label: str, subjects: int | None) -> Parties:
@@ -41,7 +40,7 @@ def _table(arrays: Arrays, label: str, subjects: int | None) -> Parties:
 
 
 def read_har(path: Path) -> Arrays:
-    """The arrays of an original (or of a part of one), or of ``har_561.npz``."""
+    """Return the arrays of an original, of a part of one, or of ``har_561.npz``."""
     if path.suffix == ".npz":
         return load_npz(path, KEYS)
     with open_tree(path) as outer:
@@ -54,6 +53,7 @@ def read_har(path: Path) -> Arrays:
 
 def _read_tree(tree: Tree) -> Arrays:
     first, second = (_read_half(tree, half) for half in ("train", "test"))
+    # The chains of the second part are numbered after those of the first part.
     second["chain"] = second["chain"] + first["chain"].max(initial=-1) + 1
     return {key: np.concatenate([first[key], second[key]]) for key in KEYS}
 
@@ -97,7 +97,7 @@ def _numbers(tree: Tree, ending: str, columns: int) -> NDArray[np.float32]:
 def _chains(
     tree: Tree, half: str, subject: NDArray[np.int64], activity: NDArray[np.int64]
 ) -> NDArray[np.int64]:
-    """The chain of every window, from the raw windows where the archive has them."""
+    """Return the chain of every window, from the raw windows if the archive has them."""
     signals = [f"Inertial Signals/total_acc_{axis}_{half}.txt" for axis in "xyz"]
     if not all(any(n.endswith(s) for n in tree.names) for s in signals):
         return _runs(np.stack([subject, activity], axis=1))
@@ -107,17 +107,22 @@ def _chains(
             raise DataError(
                 f"{tree.label}: {signal} must have {len(subject)} windows, but has {len(windows)}"
             )
-    return linked(np.stack(axes, axis=1), subject)
+    return link_windows(np.stack(axes, axis=1), subject)
 
 
 def _runs(rows: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Without raw windows: rows in a row with the same subject and activity are one chain."""
+    """Return chains without raw windows: successive rows of one subject and activity."""
     changed = np.any(rows[1:] != rows[:-1], axis=1)
     return np.concatenate([[0], np.cumsum(changed)]).astype(np.int64)[: len(rows)]
 
 
-def linked(windows: NDArray[Any], subject: NDArray[np.int64]) -> NDArray[np.int64]:
-    """Chains of windows (n, 3, 128): each one's second half is the next one's first half."""
+def link_windows(windows: NDArray[Any], subject: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the chain of every window (n, 3, 128), a number from 0.
+
+    In a chain, the second half of a window is the first half of the next window.
+    """
+    # Halves are compared by their bytes: the next window is the one of the same subject that
+    # begins with them.
     half = windows.shape[2] // 2
     heads = {
         (s, w[:, :half].tobytes()): i for i, (s, w) in enumerate(zip(subject, windows, strict=True))

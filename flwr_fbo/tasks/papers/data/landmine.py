@@ -1,7 +1,8 @@
-"""Landmine detection: 29 fields, 9 radar features a location, label 1 where a mine lies.
+"""Landmine detection: 29 fields, 9 radar features per location, label 1 where a mine lies.
 
-The original is a MATLAB file with two cell arrays of one cell a field: ``feature`` (n, 9) and
-``label`` (n, 1); ``LandmineData.zip`` holds it. ``landmine.npz`` holds ``X``, ``y``, ``field``.
+The original is a MATLAB file with two cell arrays, one cell per field: ``feature`` (n, 9) and
+``label`` (n, 1). ``LandmineData.zip`` holds this file. ``landmine.npz`` holds ``X``, ``y`` and
+``field``.
 """
 
 from __future__ import annotations
@@ -15,19 +16,18 @@ import scipy.io
 from numpy.typing import NDArray
 
 from flwr_fbo.tasks.papers.data.archives import open_tree
-from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parsed
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.sources import LANDMINE
+from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parse_once
+from flwr_fbo.tasks.papers.data.sources import LANDMINE, DataError
 from flwr_fbo.tasks.papers.data.store import require
 from flwr_fbo.tasks.papers.data.tables import Parties, check_parties
 
 FIELDS, FEATURES = 29, 9
 
 
-def landmine(data_dir: str | Path | None = None) -> Parties:
-    """All fields: features (14820, 9), labels 0 or 1, and the field (0-28) of every location."""
+def load_landmine(data_dir: str | Path | None = None) -> Parties:
+    """Load all fields: features (14820, 9), labels 0 or 1, and the field (0-28) per location."""
     path = require(LANDMINE, data_dir)
-    arrays = parsed(path, "landmine", 1, _parse)
+    arrays = parse_once(path, "landmine", 1, _parse)
     return check_parties(
         Parties(arrays["X"], arrays["y"], arrays["field"]), str(path), FIELDS, FEATURES, classes=2
     )
@@ -53,6 +53,7 @@ def _from_mat(file: Path | IO[bytes], label: str) -> Arrays:
                 f"{label}: field {i} must have features (n, {FEATURES}) and labels (n, 1), "
                 f"but has {x.shape} and {y.shape}"
             )
+    # The field of a location is the number of its cell.
     return {
         "X": np.concatenate(features).astype(np.float64),
         "y": np.concatenate(labels)[:, 0].astype(np.int64),
@@ -61,8 +62,8 @@ def _from_mat(file: Path | IO[bytes], label: str) -> Arrays:
 
 
 def _cells(file: Path | IO[bytes], label: str, key: str) -> list[NDArray[Any]]:
-    """The numeric cells of a MATLAB cell array."""
-    if not isinstance(file, Path):
+    """Return the numeric cells of a MATLAB cell array."""
+    if not isinstance(file, Path):  # the same stream is read once for each array
         file.seek(0)
     try:
         content = scipy.io.loadmat(file, variable_names=[key])

@@ -11,23 +11,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parsed
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.sources import MNIST
+from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parse_once
+from flwr_fbo.tasks.papers.data.sources import MNIST, DataError
 from flwr_fbo.tasks.papers.data.store import require
 
 KEYS = ("x_train", "y_train", "x_test", "y_test")
-MAX_BYTES = 128 * 2**20
+MAX_BYTES = 128 * 2**20  # of one file
 
 
-def mnist(data_dir: str | Path | None = None) -> Arrays:
-    """Images (60000, 28, 28) and (10000, 28, 28) as bytes, and their labels 0-9."""
+def load_mnist(data_dir: str | Path | None = None) -> Arrays:
+    """Load images (60000, 28, 28) and (10000, 28, 28) as bytes, and their labels 0-9."""
     path = require(MNIST, data_dir)
-    return parsed(path, "mnist", 1, read_mnist)
+    return parse_once(path, "mnist", 1, read_mnist)
 
 
 def read_mnist(path: Path) -> Arrays:
-    """The four arrays; ``path`` is the npz, or the idx file of the training images."""
+    """Return the four arrays of an npz file, or of the idx files beside the training images."""
     if path.suffix == ".npz":
         arrays = load_npz(path, KEYS)
     else:
@@ -44,6 +43,7 @@ def read_mnist(path: Path) -> Arrays:
 
 
 def _sibling(name: str, part: str, kind: str, dimensions: int) -> str:
+    """Return the name of another file that is named like the training images."""
     return name.replace("train-images", f"{part}-{kind}", 1).replace("idx3", f"idx{dimensions}", 1)
 
 
@@ -58,7 +58,7 @@ def _check(images: NDArray[Any], labels: NDArray[Any], label: str) -> None:
 
 
 def read_idx(path: Path) -> NDArray[np.uint8]:
-    """The bytes of an idx file, in the shape its header states."""
+    """Return the bytes of an idx file, in the shape that its header states."""
     if not path.is_file():
         raise DataError(f"{path}: no such file")
     try:
@@ -68,13 +68,14 @@ def read_idx(path: Path) -> NDArray[np.uint8]:
         raise DataError(f"{path}: not a whole gzip file: {error}") from error
     if len(data) > MAX_BYTES:
         raise DataError(f"{path}: exceeds {MAX_BYTES} bytes")
+    # Header: two zero bytes, 8 for unsigned bytes, the number of dimensions, then their sizes.
     if len(data) < 4 or data[:3] != b"\0\0\x08" or not 1 <= data[3] <= 4:
         raise DataError(f"{path}: not an idx file of bytes: it starts with {data[:4]!r}")
     header = 4 + 4 * data[3]
     if len(data) < header:
         raise DataError(f"{path}: ends within its header")
     shape = struct.unpack(f">{data[3]}I", data[4:header])
-    wanted = int(np.prod(shape, dtype=object))
+    wanted = int(np.prod(shape, dtype=object))  # Python integers do not overflow
     if len(data) - header != wanted:
         raise DataError(
             f"{path}: {wanted} bytes must follow the header for the shape {shape}, "

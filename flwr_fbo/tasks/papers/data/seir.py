@@ -1,8 +1,8 @@
 """Populations and disease parameters of the SEIR model, as coronaSEIR publishes them.
 
-``seir_params.json`` holds ``disease_params``, ``sim`` and ``countries``; a directory holds one
-JSON file a country with at least ``name`` and ``population``. The rates are the model's
-defaults, the same for every country; only the population differs.
+``seir_params.json`` holds ``disease_params``, ``sim`` and ``countries``. A directory holds one JSON
+file for each country, with at least ``name`` and ``population``. The rates are the defaults of the
+model and the same for every country; only the population differs.
 """
 
 from __future__ import annotations
@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.sources import SEIR
+from flwr_fbo.tasks.papers.data.sources import SEIR, DataError
 from flwr_fbo.tasks.papers.data.store import require
 
 MAX_BYTES = 16 * 2**20
@@ -22,14 +21,14 @@ MAX_BYTES = 16 * 2**20
 
 @dataclass(frozen=True)
 class Disease:
-    """Rates a day: transmission, onset of infectiousness, recovery; and the simulation's frame."""
+    """Rates per day (transmission, onset of infectiousness, recovery), start and length."""
 
     beta: float = 0.4
     sigma: float = 1 / 2
     gamma: float = 1 / 13
     initial_exposed: float = 1.0  # people
     days: int = 200
-    #: (day, transmission rate) from which lockdowns apply, in order.
+    #: The lockdowns in order: first day, and transmission rate from then on.
     lockdown: tuple[tuple[float, float], ...] = ((25, 0.2), (30, 0.12), (35, 0.08))
 
     def __post_init__(self) -> None:
@@ -51,19 +50,19 @@ class Country:
 
 @dataclass(frozen=True)
 class SeirData:
-    """What the vaccine task needs."""
+    """The disease and the countries of the vaccine task."""
 
     disease: Disease
     countries: tuple[Country, ...]
 
 
-def seir(data_dir: str | Path | None = None) -> SeirData:
-    """The disease and all countries, by falling population."""
+def load_seir(data_dir: str | Path | None = None) -> SeirData:
+    """Load the disease and all countries, the largest first."""
     return read_seir(require(SEIR, data_dir))
 
 
 def read_seir(path: Path) -> SeirData:
-    """The file ``seir_params.json``, or a directory of one JSON file a country."""
+    """Return the content of ``seir_params.json``, or of a directory of countries' files."""
     if path.is_dir():
         entries = [_json(file) for file in sorted(path.glob("*.json"))]
         return SeirData(Disease(), _countries(entries, path))
@@ -86,6 +85,7 @@ def read_seir(path: Path) -> SeirData:
 
 
 def _countries(entries: list[Any], path: Path) -> tuple[Country, ...]:
+    """Return the countries that have inhabitants, the largest first."""
     found = []
     for entry in entries:
         try:

@@ -1,7 +1,7 @@
-"""Where every data set comes from, under which licence, and how its files are called.
+"""Where every data set comes from, under which licence, and what its files are called.
 
-A checksum stands here only where one is known for certain; a download without one is checked
-by its archive's own checksums and by the loader, which rejects anything of another shape.
+A checksum is listed here only where one is known for certain. A download without a checksum is
+checked by the archive's own checksums and by the loader, which rejects data of another shape.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from dataclasses import dataclass
 MEGABYTE = 2**20
 
 
+class DataError(ValueError):
+    """A data file is absent, damaged or of another kind; the message names the file and fault."""
+
+
 @dataclass(frozen=True)
 class Remote:
-    """One file as its authors or a mirror offer it."""
+    """One file to download, from its authors or from a mirror."""
 
     url: str
     filename: str
@@ -23,15 +27,15 @@ class Remote:
 
 @dataclass(frozen=True)
 class Source:
-    """A data set: what it is, its terms, the names its files go by, and where they are offered."""
+    """A data set: its title, its licence, the names of its files, and where to download them."""
 
     name: str
     title: str
     licence: str
     homepage: str
-    #: File or directory names a loader takes, the originals first.
+    #: Names of files or directories that the loader reads, the originals first.
     accepted: tuple[str, ...]
-    #: The files to download; none where the authors ask people to fetch them by hand.
+    #: Files to download; empty where the authors ask people to download the files by hand.
     remotes: tuple[Remote, ...] = ()
 
 
@@ -125,6 +129,7 @@ WRITERS = Source(
     accepted=("digits_by_writer_first50.npz",),
 )
 
+#: Names and checksums of the idx files.
 _MNIST_FILES = {
     "train-images-idx3-ubyte.gz": (
         "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609"
@@ -160,6 +165,7 @@ MNIST = Source(
     ),
 )
 
+#: A repository of code for heavy-tailed rewards that ships both tables of LDP-BO.
 _HEAVY_TAILS = (
     "https://raw.githubusercontent.com/sayakrc/Bayesian-Optimization-under-Heavy-tailed-Payoffs/"
     "30196d5c9eca766ca87afec517be98cf76c961a5/"
@@ -203,6 +209,7 @@ SEIR = Source(
     accepted=("seir_params.json", "coronaSEIR/corona_model/data", "countryinfo"),
 )
 
+#: All data sets by name.
 SOURCES: dict[str, Source] = {
     source.name: source
     for source in (DIGITS, LANDMINE, HAR, GLEAM, EMNIST, WRITERS, MNIST, LIGHT, STOCKS, SEIR)

@@ -1,23 +1,31 @@
-"""Find a data set's files: a given directory, the environment, the cache, or a download.
+"""Where the files of a data set are on this machine, and whether they are the published ones.
 
-The order is ``--data-dir`` (a directory, or the file itself), the directory in the environment
-variable ``FLWR_FBO_DATA``, the cache directory, and then a download into the cache directory,
-unless ``FLWR_FBO_OFFLINE`` is set.
+Files are looked for in this order: the directory (or file) given by ``--data-dir``, the directory
+in the environment variable ``FLWR_FBO_DATA``, and the cache directory. A data set that is in none
+of them is downloaded into the cache directory, unless ``FLWR_FBO_OFFLINE`` is set.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any, Literal
 
-from flwr_fbo.tasks.papers.data.download import download
-from flwr_fbo.tasks.papers.data.errors import DataError
-from flwr_fbo.tasks.papers.data.sources import Source
+from flwr_fbo.core.settings import unknown_keys
+from flwr_fbo.tasks.papers.data.download import download, sha256_of
+from flwr_fbo.tasks.papers.data.sources import SOURCES, DataError, Source
+
+#: Verdict on a file: as published, another file, or a file whose checksum is not known.
+Verdict = Literal["right", "WRONG", "unknown"]
 
 
 def cache_directory() -> Path:
-    """The platform's place for files that can be made again; ``FLWR_FBO_CACHE`` overrides it."""
+    """Return the directory for files that can be made again.
+
+    The environment variable ``FLWR_FBO_CACHE`` overrides the platform's cache directory.
+    """
     if given := os.environ.get("FLWR_FBO_CACHE"):
         return Path(given)
     if sys.platform == "darwin":
@@ -30,25 +38,31 @@ def cache_directory() -> Path:
 
 
 def find(source: Source, data_dir: str | Path | None = None) -> Path | None:
-    """The first file or directory of this data set that is on this machine, or None."""
+    """Return the first file or directory of a data set on this machine, or None."""
     if data_dir and Path(data_dir).is_file():
         return Path(data_dir)
-    for place in places(source, data_dir):
+    for directory in search_directories(source, data_dir):
         for name in source.accepted:
-            if (place / name).exists():
-                return place / name
+            if (directory / name).exists():
+                return directory / name
     return None
 
 
-def places(source: Source, data_dir: str | Path | None = None) -> list[Path]:
-    """The directories in which :func:`find` looks, in order."""
+def search_directories(source: Source, data_dir: str | Path | None = None) -> list[Path]:
+    """Return the directories in which :func:`find` looks, in order."""
     roots = [Path(root) for root in (data_dir, os.environ.get("FLWR_FBO_DATA")) if root]
-    found = [root / below for root in roots for below in ("", "raw", source.name)]
-    return [*found, cache_directory() / "originals" / source.name]
+    directories = [root / below for root in roots for below in ("", "raw", source.name)]
+    return [*directories, _download_directory(source)]
 
 
 def require(source: Source, data_dir: str | Path | None = None) -> Path:
-    """The data set's file or directory, downloaded if need be."""
+    """Return the file or directory of a data set, after a download if it is not there.
+
+    Raises
+    ------
+    DataError
+        If the data set is not on this machine and cannot be downloaded.
+    """
     if data_dir and not Path(data_dir).exists():
         raise DataError(f"{data_dir}: no such file or directory (it was given as `data-dir`)")
     found = find(source, data_dir)
@@ -60,10 +74,10 @@ def require(source: Source, data_dir: str | Path | None = None) -> Path:
 
 
 def fetch(source: Source, data_dir: str | Path | None = None) -> Path:
-    """Download a data set into the cache directory; see :func:`terms` before."""
+    """Download a data set into the cache directory; callers show its :func:`terms` first."""
     if not source.remotes or os.environ.get("FLWR_FBO_OFFLINE"):
         raise DataError(_instructions(source, data_dir))
-    target = cache_directory() / "originals" / source.name
+    target = _download_directory(source)
     try:
         for remote in source.remotes:
             download(remote, target)
@@ -73,14 +87,70 @@ def fetch(source: Source, data_dir: str | Path | None = None) -> Path:
 
 
 def terms(source: Source) -> str:
-    """What a data set is, under which licence, and where it comes from."""
+    """Return the title, the licence and the homepage of a data set, a line each."""
     return f"{source.title}\nLicence: {source.licence}\nFrom: {source.homepage}"
 
 
+def sources_named(names: Iterable[str]) -> list[Source]:
+    """Return data sets by name; without names, all data sets that need a file."""
+    wanted = list(names)
+    unknown_keys(wanted, SOURCES, "data set")
+    return [s for s in SOURCES.values() if s.name in wanted or (not wanted and s.accepted)]
+
+
+def status(
+    source: Source, data_dir: Path | str | None = None, verify: bool = False
+) -> dict[str, Any]:
+    """Return what is known of a data set on this machine, ready for JSON.
+
+    Parameters
+    ----------
+    source : Source
+        The data set.
+    data_dir : path, optional
+        A directory to look in before all others.
+    verify : bool
+        Whether to compare the files with their checksums, which reads the files.
+    """
+    found = find(source, data_dir)
+    return {
+        "name": source.name,
+        "title": source.title,
+        "licence": source.licence,
+        "homepage": source.homepage,
+        "present": found is not None or not source.accepted,
+        "path": None if found is None else str(found),
+        "accepted": list(source.accepted),
+        "looked_in": [str(directory) for directory in search_directories(source, data_dir)],
+        "cache": str(_download_directory(source)),
+        "urls": [remote.url for remote in source.remotes],
+        "checksums": checksums(source, found) if verify and found is not None else None,
+    }
+
+
+def checksums(source: Source, found: Path) -> dict[str, Verdict]:
+    """Return a verdict on every file of a data set that was found, by file name."""
+    known = {remote.filename: remote.sha256 for remote in source.remotes}
+    # A data set of several files is found by its first one; the others lie beside it.
+    files = [found.parent / name for name in known if found.name in known]
+    verdicts: dict[str, Verdict] = {}
+    for path in files or [found]:
+        expected = known.get(path.name)
+        if not path.is_file() or expected is None:
+            verdicts[path.name] = "unknown"
+        else:
+            verdicts[path.name] = "right" if sha256_of(path) == expected else "WRONG"
+    return verdicts
+
+
+def _download_directory(source: Source) -> Path:
+    return cache_directory() / "originals" / source.name
+
+
 def _instructions(source: Source, data_dir: str | Path | None) -> str:
-    """What to fetch and where to put it, for a machine without network."""
+    """Return what to download and where to put it, for a machine without network."""
     wanted = " and ".join(remote.url for remote in source.remotes) or source.homepage
-    where = ", ".join(str(place) for place in places(source, data_dir))
+    where = ", ".join(str(directory) for directory in search_directories(source, data_dir))
     return (
         f"the data set `{source.name}` is not on this machine: get {wanted} and put it "
         f"(as one of {', '.join(source.accepted)}) in a directory named by --data-dir or "

@@ -1,4 +1,4 @@
-"""What loaders hand to tasks: examples, their labels, and the party each belongs to."""
+"""Labelled data sets as loaders return them: examples, labels, and the party of each example."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from flwr_fbo.tasks.papers.data.errors import DataError
+from flwr_fbo.tasks.papers.data.sources import DataError
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,16 +18,16 @@ class Parties:
     X: NDArray[Any]  # (n, ...)
     y: NDArray[Any]  # (n,)
     party: NDArray[Any]  # (n,)
-    #: More about each example: which chain of windows it is of, which split the authors put it in.
+    #: More about each example, such as its chain of windows or the authors' split.
     extra: dict[str, NDArray[Any]] = field(default_factory=dict)
 
     @property
     def count(self) -> int:
-        """How many parties there are."""
+        """Return the number of parties."""
         return int(self.party.max()) + 1
 
     def of(self, party: int) -> Parties:
-        """One party's examples."""
+        """Return the examples of one party."""
         rows = self.party == party
         extra = {name: column[rows] for name, column in self.extra.items()}
         return Parties(self.X[rows], self.y[rows], self.party[rows], extra)
@@ -36,7 +36,19 @@ class Parties:
 def check_parties(
     table: Parties, label: str, parties: int | None, features: int | None, classes: int
 ) -> Parties:
-    """The table, if it has as many parties, features and classes as the data set must have."""
+    """Return the table unchanged, or raise DataError if its shape or values are wrong.
+
+    Parameters
+    ----------
+    table : Parties
+        The data set.
+    label : str
+        Name of the file, for error messages.
+    parties, features : int or None
+        Numbers of parties and of features that the data set must have; None accepts any.
+    classes : int
+        Number of classes; labels must be 0 to ``classes - 1``.
+    """
     n = len(table.X)
     columns = {"labels": table.y, "parties": table.party, **table.extra}
     for name, column in columns.items():
@@ -53,6 +65,7 @@ def check_parties(
     unknown = table.y[(table.y < 0) | (table.y >= classes)]
     if len(unknown):
         raise DataError(f"{label}: unknown label {unknown[0]}: labels must be 0 to {classes - 1}")
+    # A party without any example would be an agent without data.
     seen = np.unique(table.party)
     wanted = len(seen) if parties is None else parties
     if not np.array_equal(seen, np.arange(wanted)):

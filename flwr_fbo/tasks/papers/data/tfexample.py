@@ -1,8 +1,8 @@
 """Decode a serialised ``tf.train.Example`` without TensorFlow.
 
-The message is a map from names to lists: ``Example.features (1) . feature (1)`` holds entries of
-``key (1)`` and ``value (2)``; a value is a list of bytes (1), of floats (2) or of integers (3);
-each list keeps its items in field 1, numbers packed or not.
+The message is a map from names to lists (field numbers in parentheses): ``Example.features (1) .
+feature (1)`` holds entries of ``key (1)`` and ``value (2)``. A value is a list of bytes (1), of
+floats (2) or of integers (3). Each list holds its items in field 1, and its numbers may be packed.
 """
 
 from __future__ import annotations
@@ -14,17 +14,19 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+#: Wire types of the protocol buffer format.
 VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _FLOATS, _INTEGERS = 2, 3
+#: Field number, wire type and value.
 Wire: TypeAlias = tuple[int, int, Any]
 
 
 class WireError(ValueError):
-    """The bytes are not a well-formed message."""
+    """The error for bytes that are not a well-formed message."""
 
 
 def decode_example(message: bytes) -> dict[str, NDArray[Any]]:
-    """The numeric features of an example: floats as float32, integers as int64."""
+    """Return the numeric features of an example: floats as float32, integers as int64."""
     features: dict[str, NDArray[Any]] = {}
     for entry in _submessages(b"".join(_submessages(message, 1)), 1):
         key = b"".join(_submessages(entry, 1)).decode("utf-8")
@@ -37,7 +39,7 @@ def decode_example(message: bytes) -> dict[str, NDArray[Any]]:
 
 
 def fields(message: bytes) -> Iterator[Wire]:
-    """Field number, wire type and value, one after another."""
+    """Yield field number, wire type and value of every field of a message."""
     at = 0
     while at < len(message):
         tag, at = _varint(message, at)
@@ -81,11 +83,15 @@ def _integers(message: bytes) -> NDArray[np.int64]:
         while at < len(value):
             item, at = _varint(value, at)
             values.append(item)
+    # Negative numbers are encoded as their 64-bit two's complement.
     return np.array([struct.unpack("<q", struct.pack("<Q", v))[0] for v in values], dtype=np.int64)
 
 
 def _varint(message: bytes, at: int) -> tuple[int, int]:
-    """The number that starts at a byte, seven bits a byte, and the place after it."""
+    """Return the number that starts at a byte, and the place after the number.
+
+    Each byte holds seven bits, the lowest first; its eighth bit says whether another one follows.
+    """
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(message):
