@@ -47,7 +47,7 @@ def times(work: Callable[[int], Any], repeat: int, clock: Callable[[], float]) -
 
 def draw(count: int, steps: float = 1.5) -> None:
     """So many coordinates of Gaussian noise; the lattice has 1 to 2 times 2^28 steps to it."""
-    noise.rounded(noise.GAUSSIAN, steps * 2.0**RESOLUTION, count, system_entropy())
+    noise.draw_rounded(noise.GAUSSIAN, steps * 2.0**RESOLUTION, count, system_entropy())
 
 
 def measure_noise(folder: Path) -> Iterator[tuple[str, str]]:
@@ -63,18 +63,18 @@ def measure_noise(folder: Path) -> Iterator[tuple[str, str]]:
 
 def settled(steps: float) -> int:
     """How many of a million draws double precision leaves open."""
-    count, settle = 0, noise._settle
+    count, settle = 0, noise._decide
 
     def counting(*given: Any) -> int:
         nonlocal count
         count += 1
         return settle(*given)
 
-    noise._settle = counting
+    noise._decide = counting
     try:
         draw(1_000_000, steps)
     finally:
-        noise._settle = settle
+        noise._decide = settle
     return count
 
 

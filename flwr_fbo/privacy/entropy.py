@@ -1,9 +1,9 @@
-r"""Where randomness that must stay secret comes from, and who takes part in a round.
+r"""Secret randomness, and the sampling of the agents that take part in a round.
 
-Noise and sampling protect people only while nobody can predict or replay them. Everything
-here draws from an :class:`Entropy`: the operating system's generator (nothing is seeded, kept
-or restored), or a seeded stream for research, which says ``private = False`` so that whatever
-uses it can say NOT PRIVATE too.
+Noise and sampling protect agents only while nobody can predict or repeat the random numbers.
+Every function here draws from an :class:`Entropy`. :func:`system_entropy` is the operating
+system's generator, with no seed and no state that could be stored. :func:`seeded_entropy` is a
+stream for research. It has ``private = False``, so a run that uses it can report NOT PRIVATE.
 
 Notation
 
@@ -15,8 +15,8 @@ paper          here                                    shape
 ``Nq`` agents  ``fixed_size_sample(N, Nq, entropy)``   (N,) bool
 =============  ======================================  ===========
 
-The sample is as secret as the noise: amplification by sampling holds only against those who
-do not know who was sampled. It must never be logged, stored or sent.
+The sample is as secret as the noise: the accountants' gain from sampling holds only against
+observers who do not know the sample. A sample must never be logged, stored or sent.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ _WORD = 1 << 64
 class Entropy(Protocol):
     """A source of independent, uniform 64-bit words."""
 
-    #: False where the words can be foretold, as those of a seeded source can.
+    #: False where the words can be predicted, as from a seeded source.
     private: bool
 
     def words(self, count: int) -> Words:
-        """The next ``count`` words."""
+        """Return the next ``count`` words: (count,)."""
 
 
 class _SystemEntropy:
-    """The operating system's generator; there is no state here that could be stored."""
+    """The operating system's generator. The object has no state that could be stored."""
 
     private = True
 
@@ -58,7 +58,7 @@ class _SystemEntropy:
 
 
 class _SeededEntropy:
-    """A reproducible stream. Whoever knows the seed can subtract the noise."""
+    """A reproducible stream. Anybody who knows the seed can subtract the noise."""
 
     private = False
 
@@ -69,25 +69,25 @@ class _SeededEntropy:
         return np.asarray(self._stream.random_raw(count), dtype=np.uint64)
 
     def __repr__(self) -> str:
-        return "seeded_entropy(...)"  # the seed is the key to the noise: not for logs
+        return "seeded_entropy(...)"  # without the seed, which reveals the noise and so the data
 
 
 def system_entropy() -> Entropy:
-    """Entropy for runs that must be private."""
+    """Return the entropy for private runs."""
     return _SystemEntropy()
 
 
 def seeded_entropy(seed: int) -> Entropy:
-    """Entropy for research and tests: reproducible, and therefore NOT PRIVATE."""
+    """Return entropy for research and tests: reproducible, and therefore NOT PRIVATE."""
     return _SeededEntropy(checks.count("seed", seed, low=0))
 
 
 def poisson_sample(count: int, rate: float, entropy: Entropy) -> NDArray[np.bool_]:
-    """Algorithm 1, line 6: each of ``count`` agents, independently, with probability ``rate``.
+    """Return which of ``count`` agents take part, each independently with probability ``rate``.
 
-    Exactly so: a double is a fraction with a power of two below, and a word is compared with
-    as many of its bits as it takes. (Comparing a double in [0, 1) with ``rate`` would be off by
-    up to 2^-53, and the accountants assume that it is not.)
+    Algorithm 1, line 6. The probability is exact: the double ``rate`` is a fraction of integers,
+    and random words are compared with as many of its bits as needed. (A comparison of a random
+    double with ``rate`` would be off by up to 2^-53, while the accountants assume the exact rate.)
     """
     checks.count("count", count)
     chance = Fraction(checks.rate("rate", rate))
@@ -95,28 +95,30 @@ def poisson_sample(count: int, rate: float, entropy: Entropy) -> NDArray[np.bool
     undecided = np.arange(count)
     while undecided.size:
         whole = math.floor(chance * _WORD)
-        if whole == _WORD:  # the chance is 1
+        if whole == _WORD:  # the probability is 1
             chosen[undecided] = True
             break
         words = entropy.words(undecided.size)
         chosen[undecided] = words < np.uint64(whole)
-        chance = chance * _WORD - whole  # the chance left to those that met the edge
+        # An agent whose word equals `whole` is still undecided; this probability is left to it.
+        chance = chance * _WORD - whole
         undecided = undecided[words == np.uint64(whole)] if chance else undecided[:0]
     return chosen
 
 
 def fixed_size_sample(count: int, size: int, entropy: Entropy) -> NDArray[np.bool_]:
-    """A uniformly random subset of exactly ``size`` of ``count`` agents (App. B.2.4).
+    """Return which agents are in a uniformly random subset of ``size`` of ``count`` agents.
 
-    The agents with the ``size`` smallest of ``count`` distinct words: given that they are
-    distinct, every order of the words is equally likely, so the subset is exactly uniform.
+    App. B.2.4. Every agent gets a random word, and the agents with the ``size`` smallest words
+    are in the subset. Given that all words differ, every order of the words is equally likely,
+    so the subset is exactly uniform.
     """
     checks.count("count", count)
     if not 1 <= checks.count("size", size) <= count:
         raise checks.PrivacyError(f"`1 <= size <= count` must hold, but got ({size=}, {count=})")
     while True:
         words = entropy.words(count)
-        if np.unique(words).size == count:
+        if np.unique(words).size == count:  # otherwise all words are drawn again
             break
     chosen = np.zeros(count, dtype=np.bool_)  # (N,)
     chosen[np.argpartition(words, size - 1)[:size]] = True

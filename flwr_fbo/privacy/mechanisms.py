@@ -1,4 +1,4 @@
-r"""What the server does to the agents' vectors before anything is released.
+r"""The Gaussian mechanism for a sum of the agents' vectors: clip, quantise, sum, add noise.
 
 Notation
 
@@ -28,29 +28,30 @@ from flwr_fbo.privacy.entropy import Entropy
 
 Integers = NDArray[np.int64]
 
-#: The noise of every mechanism has between 2^28 and 2^29 lattice steps to its scale.
+#: The scale of the noise is between 2^28 and 2^29 lattice steps.
 RESOLUTION = 28
-#: Less noise than this protects nobody (epsilon > 5,000) and would overflow the lattice.
+#: Limits of the noise multiplier. Less noise protects nobody (one release of everybody has an
+#: epsilon above 5,000 at any usual delta), and contributions would overflow the lattice.
 LEAST_NOISE, MOST_NOISE = 0.01, 1e6
 
 
 def clip_rows(vectors: Array, bound: float) -> Array:
-    """Algorithm 1, line 9: every row at most ``bound`` long: (n, M).
+    """Return the rows, each shortened to a norm of at most ``bound``: (n, M).
 
-    Exactly so, not up to rounding: a sum of M squares in double precision is off by a factor of
-    at most 1 + M 2^-52, so rows are kept only if they are shorter than the bound by that much,
-    and otherwise shortened to twice that much below it. Clipping what is clipped changes
-    nothing. Rows with NaN or infinity are refused: the server must put zeros in the place of an
-    unusable message, which is the neighbouring input and hence always allowed.
+    Algorithm 1, line 9. The bound holds exactly, not up to rounding. A sum of M squares in double
+    precision is off by a factor of at most 1 + M 2^-52. A row is therefore kept only if its norm
+    is below the bound by that much, and is otherwise shortened to twice that much below the
+    bound. Clipping clipped rows changes nothing. Rows with NaN or infinity are refused: the
+    server must replace an unusable message by zeros, the neighbouring input, which costs nothing.
     """
     rows = np.atleast_2d(np.asarray(vectors, dtype=np.float64))  # (n, M)
     if rows.ndim != 2:
         raise checks.PrivacyError(f"`vectors` must have shape (n, m), but got {rows.shape}")
     limit = checks.positive("bound", bound)
     guard = (rows.shape[1] + 16) * 2.0**-52
-    # Rows that are safely short are kept as they are. For them plain squares do: they neither
-    # overflow nor lose anything that counts beside a bound of this size, and four times the
-    # guard leaves room for what rounding does here and below. NaN is not short.
+    # Rows that are surely short are kept unchanged. Plain squares decide that: beside a bound of
+    # this size their overflow or underflow cannot matter, and four times the guard covers the
+    # rounding here and in `_shortened`. A row with NaN is not short.
     if 1e-100 < limit < 1e100:
         with np.errstate(over="ignore", invalid="ignore"):
             squared = np.einsum("nm,nm->n", rows, rows)
@@ -65,6 +66,7 @@ def clip_rows(vectors: Array, bound: float) -> Array:
 
 
 def _shortened(rows: Array, limit: float, guard: float) -> Array:
+    """Return the rows, shortened to ``limit`` less two guards where they are too long."""
     if not np.all(np.isfinite(rows)):
         raise checks.PrivacyError("`vectors` must be finite, but hold NaN or infinity")
     largest = np.abs(rows).max(axis=1, keepdims=True, initial=0.0)  # (n, 1)
@@ -79,41 +81,49 @@ def _shortened(rows: Array, limit: float, guard: float) -> Array:
 
 @dataclass(frozen=True)
 class Lattice:
-    """The integers times a power of two that is 2^-28 to 2^-29 of the scale of the noise."""
+    """The multiples of ``step``, a power of two that is 2^-29 to 2^-28 of the noise's scale."""
 
     scale: float
 
     @property
     def step(self) -> float:
-        """What one lattice unit is worth."""
+        """Return the distance between two neighbouring lattice points."""
         exponent = math.frexp(self.scale)[1] - 1 - RESOLUTION
         return math.ldexp(1.0, exponent)
 
     @property
     def units(self) -> float:
-        """The scale in lattice units, rounded up by an ulp so that noise is never short."""
+        """Return the scale in lattice units, rounded up, so that the noise is never too small."""
         return math.nextafter(self.scale / self.step, math.inf)
 
     def quantise(self, values: Array) -> Integers:
-        """Values in lattice units, rounded towards zero, so that no norm grows."""
+        """Return the values in lattice units, rounded towards zero, so that no norm grows."""
         return (values / self.step).astype(np.int64)  # exact: the step is a power of 2
 
     def values(self, units: Integers) -> Array:
-        """Lattice units as real numbers."""
+        """Return lattice units as real numbers."""
         return units.astype(np.float64) * self.step
 
 
 @dataclass(frozen=True)
 class GaussianSum:
-    r"""The Gaussian mechanism for a sum of contributions, one from each agent taking part.
+    r"""The Gaussian mechanism for a sum of contributions, one from each agent that takes part.
 
-    ``quantise`` puts contributions on an integer lattice, integers are summed (in any order, by
-    anyone, without rounding), and ``release`` adds exact noise of standard deviation
-    :math:`z \cdot` ``sensitivity``; :mod:`flwr_fbo.privacy.noise` says why what comes out is
-    exactly a rounding of the continuous mechanism. Sampling (who contributes) is the caller's.
+    ``quantise`` puts contributions on an integer lattice. The integers are summed without
+    rounding, in any order. ``release`` adds exact noise of standard deviation :math:`z \cdot`
+    ``sensitivity``; :mod:`flwr_fbo.privacy.noise` explains why the result is exactly a rounding
+    of the continuous mechanism. The caller draws the sample of agents that take part.
 
-    ``quantise`` enforces the sensitivity itself, so that no rounding error or missing clip in
-    the caller can void the guarantee. It may change a coordinate by 2^-28 noise deviations.
+    ``quantise`` clips to the sensitivity, so no rounding error and no missing clip in the caller
+    breaks the guarantee. It changes a coordinate by at most 2^-28 standard deviations of the
+    noise.
+
+    Parameters
+    ----------
+    sensitivity : float
+        The largest norm of one agent's contribution.
+    noise_multiplier : float
+        z, the standard deviation of the noise over the sensitivity.
     """
 
     sensitivity: float
@@ -134,18 +144,18 @@ class GaussianSum:
 
     @property
     def deviation(self) -> float:
-        """The standard deviation of the noise in each coordinate."""
+        """Return the standard deviation of the noise in each coordinate."""
         return math.nextafter(self.noise_multiplier * self.sensitivity, math.inf)
 
     def quantise(self, contributions: Array) -> Integers:
-        """The rows in lattice units, each at most ``sensitivity`` long: (n, d).
+        """Return the rows in lattice units, each with norm at most ``sensitivity``: (n, d).
 
-        A row has at most 2^36 units, so sums over 10^7 agents stay below 2^60.
+        A coordinate has at most 2^36 units, so sums over 10^7 agents stay below 2^60.
         """
         return self._lattice.quantise(clip_rows(contributions, self.sensitivity))
 
     def release(self, total: Integers, entropy: Entropy) -> Array:
-        """The sum of quantised contributions with noise: what may leave: (d,)."""
+        """Return the sum of quantised contributions with noise, which may be sent: (d,)."""
         units = np.asarray(total)
         if units.ndim != 1 or units.dtype != np.int64:
             raise checks.PrivacyError(
@@ -153,7 +163,7 @@ class GaussianSum:
             )
         if units.size and max(-int(units.min()), int(units.max())) >= 2**61:
             raise checks.PrivacyError("`total` must be below 2^61 lattice units, but is not")
-        drawn = noise.rounded(noise.GAUSSIAN, self._lattice.units, units.size, entropy)
+        drawn = noise.draw_rounded(noise.GAUSSIAN, self._lattice.units, units.size, entropy)
         return self._lattice.values(units + drawn)
 
     @property

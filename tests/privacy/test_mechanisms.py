@@ -113,7 +113,7 @@ def test_sums_are_exact_whatever_the_order():
 def test_coarse_noise_has_the_probabilities_of_the_rounded_law(law, scipy_law, scale):
     """On a coarse lattice every probability can be compared: P(K = k) = F(k+½) - F(k-½)."""
     n = 60_000
-    k = noise.rounded(law, scale, n, seeded_entropy(5))
+    k = noise.draw_rounded(law, scale, n, seeded_entropy(5))
     edge = int(4 * scale) + 1
     values = np.arange(-edge, edge + 1)
     expected = n * (scipy_law.cdf((values + 0.5) / scale) - scipy_law.cdf((values - 0.5) / scale))
@@ -128,7 +128,7 @@ def test_coarse_noise_has_the_probabilities_of_the_rounded_law(law, scipy_law, s
 )
 def test_fine_noise_has_the_law(law, scipy_law):
     scale = 1.37 * 2**28
-    k = noise.rounded(law, scale, 40_000, seeded_entropy(6))
+    k = noise.draw_rounded(law, scale, 40_000, seeded_entropy(6))
     assert stats.kstest(k / scale, scipy_law.cdf).pvalue > 1e-4
     assert stats.kstest(k % 1024, stats.randint(0, 1024).cdf).pvalue > 1e-6  # low bits are flat
     assert abs(np.corrcoef(k[1:], k[:-1])[0, 1]) < 4 / math.sqrt(len(k))
@@ -157,7 +157,7 @@ class Bits:
 def test_each_draw_is_the_one_its_bits_stand_for(v, sign, scale, name):
     """The definition, checked in 400 bits: T((k+½)/s) <= V < T((k-½)/s)."""
     law = {"gaussian": noise.GAUSSIAN, "laplace": noise.LAPLACE}[name]
-    k = int(noise.rounded(law, scale, 1, Bits(v, sign, [2**63] * 8))[0])
+    k = int(noise.draw_rounded(law, scale, 1, Bits(v, sign, [2**63] * 8))[0])
     assert k == 0 or (k < 0) == bool(sign)
     with mpmath.workprec(400):
         # The bits after the 127 read are 1000...: V is known to the last.
@@ -176,8 +176,10 @@ def test_draws_at_the_edge_of_a_cell_read_further_bits(law):
         edge = law.exact_tail(mpmath.mp, (mpmath.mpf(k) - 0.5) / scale) * mpmath.mpf(2) ** 127
         v = int(mpmath.floor(edge))
         rest = int(mpmath.floor((edge - v) * mpmath.mpf(2) ** 64))
-    assert noise.rounded(law, scale, 1, Bits(v, 0, [max(rest - 1, 0)]))[0] == k  # V < T((k-½)/s)
-    assert noise.rounded(law, scale, 1, Bits(v, 0, [rest + 1]))[0] == k - 1
+    assert (
+        noise.draw_rounded(law, scale, 1, Bits(v, 0, [max(rest - 1, 0)]))[0] == k
+    )  # V < T((k-½)/s)
+    assert noise.draw_rounded(law, scale, 1, Bits(v, 0, [rest + 1]))[0] == k - 1
 
 
 @pytest.mark.parametrize("law", [noise.GAUSSIAN, noise.LAPLACE])

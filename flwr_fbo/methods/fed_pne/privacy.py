@@ -43,7 +43,7 @@ from flwr_fbo.methods.fed_pne.settings import FedPNESettings, MeanNoise
 from flwr_fbo.privacy.calibration import gaussian_epsilon, gaussian_multiplier
 from flwr_fbo.privacy.entropy import Entropy
 from flwr_fbo.privacy.mechanisms import Lattice
-from flwr_fbo.privacy.noise import GAUSSIAN, rounded
+from flwr_fbo.privacy.noise import GAUSSIAN, draw_rounded
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ def private_means(noise: MeanNoise, rewards: Array, pulls: Indices, entropy: Ent
         if lattice.step > 1:
             raise ValueError(f"noise of deviation {deviation:g} leaves nothing of the rewards")
         units = lattice.quantise(rewards[np.isin(node, rows)]).reshape(len(rows), int(t))
-        added = rounded(GAUSSIAN, lattice.units, len(rows) * draws, entropy)
+        added = draw_rounded(GAUSSIAN, lattice.units, len(rows) * draws, entropy)
         total = units.sum(axis=1) + added.reshape(len(rows), draws).sum(axis=1)  # (rows,)
         means[rows] = lattice.values(total) / t
     return means
