@@ -78,10 +78,10 @@ class Claim:
         checks.count("dimension", self.dimension)
         checks.positive("clip", self.clip)
 
-    def runs(self, releases: int, noise_multiplier: float | None = None) -> pld.Runs:
+    def runs(self, releases: int, noise_multiplier: float | None = None) -> pld.EventCounts:
         """So many releases, as the accountant takes them."""
         z = self.noise_multiplier if noise_multiplier is None else noise_multiplier
-        return ((renyi.key(GaussianRelease(z, self.sampling_rate)), releases),)
+        return ((renyi.cost_key(GaussianRelease(z, self.sampling_rate)), releases),)
 
 
 @dataclass(frozen=True)

@@ -34,7 +34,7 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.privacy import checks
-from flwr_fbo.privacy.accountants import accountant
+from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.calibration import default_delta, epsilon_of, noise_multiplier_for
 from flwr_fbo.privacy.events import GaussianRelease
 
@@ -82,7 +82,7 @@ class Plan:
         """The cost after each round (after about a hundred of them, where there are more)."""
         event = GaussianRelease(self.noise_multiplier, self.sampling_rate)
         shown = set(np.unique(np.linspace(1, self.rounds, min(self.rounds, _MOST_ROWS)).round()))
-        views, rows = {name: accountant(name) for name in VIEWS}, []
+        views, rows = {name: make_accountant(name) for name in VIEWS}, []
         for number, releases in enumerate(self.schedule, 1):
             if releases:
                 for view in views.values():

@@ -75,7 +75,7 @@ class LaplaceReward:
         """The reward, made private: the only thing about it that may leave."""
         lattice = Lattice(self.scale)
         units = lattice.quantise(np.array([_clipped(value, self.bound)]))
-        drawn = noise.rounded(noise.LAPLACE, lattice.units, 1, entropy)
+        drawn = noise.draw_rounded(noise.LAPLACE, lattice.units, 1, entropy)
         return float(lattice.values(units + drawn)[0])
 
     def event(self, round: int = 0) -> LaplaceRelease:
