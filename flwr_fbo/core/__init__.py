@@ -1,1 +1,1 @@
-"""The mathematics: numpy and scipy, never Flower."""
+"""The vocabulary of the package: parameters, spaces, settings, messages and evaluations."""

@@ -1,8 +1,8 @@
-"""Paying for evaluations: each is made once, recorded before anything else, and never lost.
+"""Evaluations: each is made once, and recorded before anything else happens.
 
-An agent's memory is an append-only list of records. It is the agent's state: what an agent
-would do next is a function of its setup, its seed and its records, so storing them is storing
-the agent, and an evaluation that has been paid for is never paid for again.
+An agent's records are an append-only list, and they are the agent's whole state: what the agent
+does next is a function of its setup, its seed and its records. Storing the records therefore
+stores the agent, and no evaluation is ever paid for twice.
 """
 
 from __future__ import annotations
@@ -25,30 +25,34 @@ class Records(Protocol):
     """An append-only list of JSON-ready records, each of a named kind."""
 
     def append(self, kind: str, record: Mapping[str, Any]) -> None:
-        """Store one record; when this returns, it survives."""
+        """Store one record durably: the record survives a crash after this call returns."""
 
     def read(self, kind: str) -> list[dict[str, Any]]:
-        """All records of a kind, oldest first."""
+        """Return all records of a kind, oldest first."""
 
 
 class MemoryRecords:
-    """Records that live as long as this object."""
+    """Records in memory, which last as long as this object."""
 
     def __init__(self) -> None:
         self._records: dict[str, list[dict[str, Any]]] = {}
 
     def append(self, kind: str, record: Mapping[str, Any]) -> None:
-        """See :class:`Records`."""
+        """Store a copy of one record."""
         self._records.setdefault(kind, []).append(dict(record))
 
     def read(self, kind: str) -> list[dict[str, Any]]:
-        """See :class:`Records`."""
+        """Return all records of a kind, oldest first."""
         return list(self._records.get(kind, []))
 
 
 @dataclass(frozen=True)
 class Evaluation:
-    """One evaluation of an agent's own objective. It never leaves the agent."""
+    """One evaluation of an agent's own objective, which never leaves the agent.
+
+    ``unit`` is the point of the unit cube, ``failure`` the reason where there is no score, and
+    ``source`` what proposed the point. ``regret`` is known only where the optimum is known.
+    """
 
     round: int
     play: int
@@ -62,21 +66,22 @@ class Evaluation:
 
     @property
     def failed(self) -> bool:
-        """Whether there is no score."""
+        """Return whether the evaluation has no score."""
         return self.score is None
 
 
 class Evaluator:
-    """Evaluates points of the search space for one agent, and remembers.
+    """The evaluations of one agent: points are evaluated once, and looked up from then on.
 
-    An evaluation is identified by its round and by its number within the round (``play``);
-    asking again returns the recorded one. The objective's own randomness is a generator that
-    depends on the seed and on that identity only. ``regret`` maps parameter values to the
-    noise-free distance from the optimum, where that is known.
+    An evaluation is identified by its round and by its number within the round (``play``). The
+    objective's random numbers come from a generator that depends on the seed and on this
+    identity alone. ``regret`` maps parameter values to the noise-free distance from the optimum,
+    where the optimum is known.
     """
 
     KIND = "evaluation"
-    #: Part of the generator's key: no purpose of an agent that happens to have the same seed.
+    #: Part of the generators' keys. The number is far from those of an agent's own generators, so
+    #: that an agent with the same seed draws other random numbers.
     STREAM = 2**31
 
     def __init__(
@@ -94,16 +99,17 @@ class Evaluator:
         self._known = {(e.round, e.play): e for e in self.history}
 
     def recorded(self, round: int, play: int = 0) -> Evaluation | None:
-        """The evaluation already made under this identity, if any."""
+        """Return the recorded evaluation of a round and play, or None."""
         return self._known.get((round, play))
 
     def __call__(self, unit: Array, *, round: int, play: int = 0, source: str = "") -> Evaluation:
-        """The evaluation of a point of the unit cube, made now unless it has been before."""
+        """Evaluate a point of the unit cube, or return the recorded evaluation of this play."""
         known = self.recorded(round, play)
         if known is not None:
             return known
         params = self.space.from_unit(unit)
-        regret = None if self._regret is None else self._regret(params)  # may fail: before paying
+        # The regret may raise an error, so it is computed before the evaluation is paid for.
+        regret = None if self._regret is None else self._regret(params)
         rng = np.random.default_rng([*self._seed, self.STREAM, round, play])
         start = time.perf_counter()
         score, failure = self._score(params, rng)
@@ -126,7 +132,8 @@ class Evaluator:
     def _score(
         self, params: Mapping[str, Value], rng: np.random.Generator
     ) -> tuple[float | None, str]:
-        # Whatever the owner's code does wrong is the owner's to see, and the run goes on.
+        """Return the score and no failure, or no score and the reason."""
+        # An error in the party's own code must not end the run; the record shows the error.
         try:
             score = self._function(params, rng)
         except Exception as error:

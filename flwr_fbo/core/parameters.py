@@ -1,11 +1,9 @@
-"""The parameters of a search space: what values there are, and where they lie in [0, 1].
+"""The parameters of a search space: which values there are, and where they lie in [0, 1].
 
-The values of a discrete parameter own one cell of its coordinate each: equal cells, or on a
-logarithmic scale cells that end halfway between the logarithms. A value's representative is the
-middle of its cell (on a logarithmic scale, its logarithm's place).
-
-A value is a person's (0.1, "rbf"); a *unit* is a coordinate; an *index* numbers the values of a
-discrete parameter from 0.
+Every value has a *unit*, its coordinate in [0, 1]. Each value of a discrete parameter owns one
+cell of the coordinate: equal cells, or on a logarithmic scale cells that end halfway between the
+logarithms. The *representative* of a value is the middle of its cell, or on a logarithmic scale
+the place of its logarithm. An *index* numbers the values of a discrete parameter from 0.
 """
 
 from __future__ import annotations
@@ -22,7 +20,8 @@ from flwr_fbo.core.arrays import Array, Indices
 
 Value: TypeAlias = float | int | str | bool | None
 
-#: Coordinates are doubles: beyond this, neighbouring integers could no longer be told apart.
+#: The largest number of values of a discrete parameter. Coordinates are doubles, which could not
+#: tell neighbouring integers apart beyond this number.
 MOST_VALUES = 2**40
 
 
@@ -32,7 +31,24 @@ class SpaceError(ValueError):
 
 @dataclass(frozen=True)
 class Float:
-    """A real parameter in ``[low, high]``, on a linear or a logarithmic scale."""
+    """A real parameter in ``[low, high]``, on a linear or a logarithmic scale.
+
+    Parameters
+    ----------
+    low, high : float
+        The bounds, which are both allowed values. ``low < high`` must hold.
+    log : bool
+        Whether the scale is logarithmic, for values such as learning rates whose ratios matter
+        rather than their differences. ``low > 0`` must then hold.
+
+    Examples
+    --------
+    >>> rate = Float(1e-4, 1e-2, log=True)
+    >>> round(rate.to_unit(1e-3), 6)
+    0.5
+    >>> rate.from_unit(1.0)
+    0.01
+    """
 
     low: float
     high: float
@@ -53,18 +69,18 @@ class Float:
 
     @property
     def size(self) -> None:
-        """Continuous parameters have no number of values."""
+        """Return None: a continuous parameter has no number of values."""
         return None
 
     def to_unit(self, value: Value) -> float:
-        """The coordinate of a value."""
+        """Return the coordinate of a value."""
         self.check(value)
         scale: Callable[[Any], float] = math.log if self.log else float
         low, high, x = scale(self.low), scale(self.high), scale(value)
         return min(1.0, max(0.0, (x - low) / (high - low)))
 
     def from_unit(self, unit: float) -> float:
-        """The value at a coordinate; the ends are met exactly."""
+        """Return the value at a coordinate; 0 and 1 give exactly the bounds."""
         if unit <= 0 or unit >= 1:  # exp(log(low)) need not be low
             return self.low if unit <= 0 else self.high
         if self.log:
@@ -74,11 +90,11 @@ class Float:
         return float(min(self.high, max(self.low, value)))
 
     def snap(self, unit: Array) -> Array:
-        """Continuous coordinates are only clipped to the unit interval."""
+        """Return the coordinates, clipped to [0, 1]."""
         return np.clip(unit, 0.0, 1.0)
 
     def check(self, value: Any) -> None:
-        """Raise unless the value is a number within the bounds."""
+        """Raise SpaceError unless the value is a number within the bounds."""
         number = _builtin(value)
         if isinstance(number, bool) or not isinstance(number, (int, float)):
             raise SpaceError(f"a number is needed, but got {value!r}")
@@ -91,7 +107,27 @@ class Float:
 
 @dataclass(frozen=True)
 class Int:
-    """An integer parameter ``low, low + step, ..., high``, on a linear or a logarithmic scale."""
+    """An integer parameter ``low, low + step, ..., high``, on a linear or a logarithmic scale.
+
+    Parameters
+    ----------
+    low, high : int
+        The bounds, which are both allowed values. ``low < high`` must hold.
+    log : bool
+        Whether the scale is logarithmic. ``low >= 1`` must then hold.
+    step : int
+        The difference between neighbouring values, which must divide ``high - low``.
+
+    Examples
+    --------
+    >>> units = Int(16, 128, step=16)
+    >>> units.size
+    8
+    >>> units.from_unit(0.5)
+    80
+    >>> units.to_unit(16)  # the middle of the first of eight cells
+    0.0625
+    """
 
     low: int
     high: int
@@ -122,51 +158,53 @@ class Int:
 
     @property
     def size(self) -> int:
-        """How many values there are."""
+        """Return the number of values."""
         return (self.high - self.low) // self.step + 1
 
-    def _log_edges(self) -> tuple[float, float]:
-        # Outer ends of the first and last cell. A cell ends at the geometric mean of its value
-        # and the next, and the outer ends mirror the inner ones.
+    def _log_ends(self) -> tuple[float, float]:
+        """Return the logarithms at coordinates 0 and 1: the outer ends of the outer cells."""
+        # A cell ends at the geometric mean of its value and the next. The outer ends mirror the
+        # inner ends of the same cells.
         return (
             math.log(self.low) - 0.5 * math.log((self.low + self.step) / self.low),
             math.log(self.high) + 0.5 * math.log(self.high / (self.high - self.step)),
         )
 
     def to_unit(self, value: Value) -> float:
-        """The coordinate that represents a value."""
+        """Return the coordinate that represents a value."""
         self.check(value)
         return float(self.unit(np.array([(int(value) - self.low) // self.step]))[0])  # type: ignore[arg-type]
 
     def from_unit(self, unit: float) -> int:
-        """The value whose cell holds the coordinate."""
+        """Return the value whose cell holds the coordinate."""
         return self.low + self.step * int(self.index(np.array([unit]))[0])
 
     def index(self, unit: Array) -> Indices:
-        """The number of the value whose cell holds each coordinate."""
+        """Return the index of the value whose cell holds each coordinate."""
         if not self.log:
             return _equal_cell(unit, self.size)
-        first, last = self._log_edges()
+        first, last = self._log_ends()
         x = first + np.clip(unit, 0.0, 1.0) * (last - first)
+        # The largest value below x, and then whether x lies beyond the end of that value's cell.
         below = np.clip(np.floor((np.exp(x) - self.low) / self.step), 0, self.size - 2)
         value = self.low + below * self.step
         index = below + (x >= 0.5 * (np.log(value) + np.log(value + self.step)))
         return np.asarray(index, dtype=np.int64)
 
     def unit(self, index: Indices) -> Array:
-        """The coordinate that represents each numbered value."""
+        """Return the coordinate that represents the value of each index."""
         if not self.log:
             return np.asarray((index + 0.5) / self.size)
-        first, last = self._log_edges()
+        first, last = self._log_ends()
         value = self.low + self.step * index.astype(np.float64)
         return np.asarray((np.log(value) - first) / (last - first))
 
     def snap(self, unit: Array) -> Array:
-        """The representative of each coordinate's cell."""
+        """Return the representative of the cell that holds each coordinate."""
         return self.unit(self.index(unit))
 
     def check(self, value: Any) -> None:
-        """Raise unless the value is one of the integers of the parameter."""
+        """Raise SpaceError unless the value is one of the integers of the parameter."""
         number = _builtin(value)
         if isinstance(number, bool) or not isinstance(number, int):
             raise SpaceError(f"an integer is needed, but got {value!r}")
@@ -179,7 +217,21 @@ class Int:
 
 @dataclass(frozen=True)
 class Categorical:
-    """A parameter with unordered choices (JSON scalars)."""
+    """A parameter with unordered choices.
+
+    Parameters
+    ----------
+    choices : sequence of str, bool, int, float or None
+        The values, which must differ. ``1``, ``1.0`` and ``True`` are three different choices.
+
+    Examples
+    --------
+    >>> optimiser = Categorical(["sgd", "adam"])
+    >>> optimiser.to_unit("adam")
+    0.75
+    >>> optimiser.from_unit(0.1)
+    'sgd'
+    """
 
     choices: tuple[Value, ...]
 
@@ -191,46 +243,52 @@ class Categorical:
             raise SpaceError("`choices` must hold at least one value, but got none")
         for choice in self.choices:
             if choice is not None and not isinstance(choice, (str, bool, int, float)):
-                raise SpaceError(f"a choice must be str, bool, int, float or None, got {choice!r}")
+                raise SpaceError(
+                    f"a choice must be str, bool, int, float or None, but got {choice!r}"
+                )
             if isinstance(choice, float) and not math.isfinite(choice):
                 raise SpaceError(f"a choice must be finite, but got {choice!r}")
-        if len({*map(_identity, self.choices)}) < len(self.choices):
+        if len(set(self._identities)) < len(self.choices):
             raise SpaceError(f"`choices` must differ from one another, but got {self.choices!r}")
 
     @property
     def size(self) -> int:
-        """How many choices there are."""
+        """Return the number of choices."""
         return len(self.choices)
+
+    @property
+    def _identities(self) -> list[tuple[str, Any]]:
+        return [_identity(choice) for choice in self.choices]
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Categorical):
             return NotImplemented
-        return [*map(_identity, self.choices)] == [*map(_identity, other.choices)]
+        return self._identities == other._identities
 
     def to_unit(self, value: Value) -> float:
-        """The middle of the choice's cell."""
+        """Return the middle of the choice's cell."""
         self.check(value)
-        return ([*map(_identity, self.choices)].index(_identity(value)) + 0.5) / self.size
+        return (self._identities.index(_identity(value)) + 0.5) / self.size
 
     def from_unit(self, unit: float) -> Value:
-        """The choice whose cell holds the coordinate."""
+        """Return the choice whose cell holds the coordinate."""
         return self.choices[int(self.index(np.array([unit]))[0])]
 
     def index(self, unit: Array) -> Indices:
-        """The number of the choice at each coordinate."""
+        """Return the index of the choice whose cell holds each coordinate."""
         return _equal_cell(unit, self.size)
 
     def unit(self, index: Indices) -> Array:
-        """The middle of each numbered choice's cell."""
+        """Return the middle of the cell of the choice of each index."""
         return np.asarray((index + 0.5) / self.size)
 
     def snap(self, unit: Array) -> Array:
-        """The middle of each coordinate's cell."""
+        """Return the middle of the cell that holds each coordinate."""
         return self.unit(self.index(unit))
 
     def check(self, value: Any) -> None:
-        """Raise unless the value is one of the choices."""
-        if _identity(value) not in [*map(_identity, self.choices)]:
+        """Raise SpaceError unless the value is one of the choices."""
+        if _identity(value) not in self._identities:
             raise SpaceError(f"the value must be one of {self.choices!r}, but got {value!r}")
 
 
@@ -238,8 +296,9 @@ Parameter: TypeAlias = Float | Int | Categorical
 
 
 def values_in(parameter: Int | Categorical, low: float, high: float) -> tuple[int, int]:
-    """First and last number of the values represented in ``[low, high)`` (closed at 1)."""
+    """Return the first and the last index represented in ``[low, high)`` (closed at 1)."""
     first, last = (int(k) for k in parameter.index(np.array([low, high])))
+    # A cell that overlaps the interval does not count where its representative lies outside.
     ends = parameter.unit(np.array([first, last]))
     if ends[0] < low:
         first += 1
@@ -249,13 +308,14 @@ def values_in(parameter: Int | Categorical, low: float, high: float) -> tuple[in
 
 
 def cell_start(parameter: Int | Categorical, index: int) -> float:
-    """The lower end of a numbered value's cell: halfway from the representative before it."""
+    """Return the lower end of a value's cell: halfway from the representative before."""
     if index in (0, parameter.size):
         return float(index > 0)
     return float(parameter.unit(np.array([index - 1, index])).mean())
 
 
 def _equal_cell(unit: Array, size: int) -> Indices:
+    """Return which of ``size`` equal cells holds each coordinate."""
     return np.asarray(np.clip(np.floor(unit * size), 0, size - 1), dtype=np.int64)
 
 
@@ -265,7 +325,7 @@ def _builtin(value: Any) -> Any:
 
 
 def _identity(value: Any) -> tuple[str, Any]:
-    # 1, 1.0 and True are equal to Python but are different choices to a person.
+    # 1, 1.0 and True are equal in Python but are different choices.
     value = _builtin(value)
     return type(value).__name__, value
 

@@ -6,20 +6,20 @@ Notation
 paper        here                                                        shape
 ===========  ==========================================================  ==========
 ``X``        :class:`Space`
-``D``        ``space.dimension``, one coordinate a parameter             int
+``D``        ``space.dimension``, one coordinate per parameter           int
 ``x``        ``unit``, a point of the unit cube                          (D,)
 ``|X|``      ``len(space.points)`` for an explicit finite domain         int
              ``space.embed(unit)``, what kernels and features see        (n, E)
 ===========  ==========================================================  ==========
 
-Optimisers work on the unit cube; a *box* of it (a sub-region, a node of a partition) is a
-set of parameter values. The values of a discrete parameter own a cell of its coordinate each
-(:mod:`flwr_fbo.core.parameters`), and :meth:`Space.snap` moves a point to the representative of
-its cell, so that two points mean the same parameters exactly when their snapped coordinates are
-equal.
+Optimisers work on the unit cube. A *box* (a sub-region, or a node of a tree) is the part of the
+cube between two corners, and stands for a set of parameter values. Each value of a discrete
+parameter owns one cell of its coordinate (:mod:`flwr_fbo.core.parameters`), and
+:meth:`Space.snap` moves a point to the representative of its cell. Two points stand for the same
+parameter values exactly if their snapped coordinates are equal.
 
-Kernels must not see categories as if they were ordered, so they are given
-:meth:`Space.embed`: a category becomes a corner of a simplex whose corners lie one unit apart.
+Kernels must not see categories as if they were ordered, so kernels work on :meth:`Space.embed`:
+a category becomes a corner of a simplex whose corners lie one unit apart.
 """
 
 from __future__ import annotations
@@ -64,9 +64,32 @@ _KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "categorical":
 class Space:
     """An ordered set of named parameters, optionally restricted to explicit points.
 
-    ``points`` makes the domain finite: the listed points (in unit coordinates, one a row) are
-    all there is, and every optimiser in this package then searches it exactly. Build such a
-    space from parameter values with :meth:`finite`.
+    Parameters
+    ----------
+    parameters : mapping of str to Float, Int or Categorical
+        The parameters by name, in the order of the coordinates.
+    points : array of shape (n, D), optional
+        The only points of a finite space, in unit coordinates. Every optimiser in this package
+        searches a finite space exactly. :meth:`finite` builds a finite space from values.
+
+    Examples
+    --------
+    >>> space = Space({"rate": Float(1e-4, 1e-2, log=True), "units": Int(16, 128, step=16)})
+    >>> space.dimension
+    2
+    >>> unit = space.to_unit({"rate": 1e-3, "units": 16})
+    >>> unit.round(4).tolist()
+    [0.5, 0.0625]
+    >>> space.from_unit(unit)["units"]
+    16
+
+    Points can be drawn, also from a part of the space:
+
+    >>> import numpy as np
+    >>> space.sample(3, np.random.default_rng(0), low=0.5).shape
+    (3, 2)
+    >>> Space.from_json(space.to_json()) == space
+    True
     """
 
     parameters: Mapping[str, Parameter]
@@ -77,65 +100,73 @@ class Space:
             raise SpaceError("a space must have at least one parameter, but got none")
         for name, parameter in self.parameters.items():
             if not isinstance(name, str) or not name:
-                raise SpaceError(f"a parameter's name must be a non-empty string, got {name!r}")
+                raise SpaceError(f"a parameter's name must be a non-empty string, but got {name!r}")
             if not isinstance(parameter, (Float, Int, Categorical)):
                 raise SpaceError(
-                    f"parameter {name!r} must be a Float, Int or Categorical, got {parameter!r}"
+                    f"parameter {name!r} must be a Float, Int or Categorical, but got {parameter!r}"
                 )
         object.__setattr__(self, "parameters", dict(self.parameters))
         if self.points is not None:
-            points = np.atleast_2d(np.asarray(self.points, dtype=np.float64))
-            if points.size == 0 or points.shape[1] != self.dimension:
-                raise SpaceError(
-                    f"`points` must have shape (n, {self.dimension}) with n >= 1, "
-                    f"but got {points.shape}"
-                )
-            if not np.all((points >= 0) & (points <= 1)):
-                raise SpaceError("`points` must lie in the unit cube; use Space.finite for values")
-            points = self._snap_coordinates(points)
-            points.setflags(write=False)
-            object.__setattr__(self, "points", points)
+            object.__setattr__(self, "points", self._checked_points(self.points))
+
+    def _checked_points(self, points: Array) -> Array:
+        """Return the points snapped and read-only: (n, D)."""
+        points = np.atleast_2d(np.asarray(points, dtype=np.float64))
+        if points.size == 0 or points.shape[1] != self.dimension:
+            raise SpaceError(
+                f"`points` must have shape (n, {self.dimension}) with n >= 1, "
+                f"but got {points.shape}"
+            )
+        outside = ~np.all((points >= 0) & (points <= 1), axis=1)
+        if outside.any():
+            raise SpaceError(
+                f"`points` must lie in the unit cube, but got {points[outside][0].tolist()}; "
+                "use Space.finite for parameter values"
+            )
+        points = self._snap_coordinates(points)
+        points.setflags(write=False)
+        return points
 
     @classmethod
     def finite(
         cls, parameters: Mapping[str, Parameter], points: Sequence[Mapping[str, Value]]
     ) -> Space:
-        """A space of just these points, given as parameter values."""
+        """Return a space of only the given points, which are parameter values."""
         whole = cls(parameters)
         return cls(parameters, np.array([whole.to_unit(point) for point in points]))
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The parameters' names, in the order of the coordinates."""
+        """Return the parameters' names, in the order of the coordinates."""
         return tuple(self.parameters)
 
     @property
     def dimension(self) -> int:
-        """How many coordinates a point has."""
+        """Return the number of coordinates of a point."""
         return len(self.parameters)
 
     @cached_property
     def continuous(self) -> bool:
-        """Whether every parameter is a Float."""
+        """Return whether every parameter is a Float."""
         return all(isinstance(p, Float) for p in self.parameters.values())
 
     @property
     def embedding_dimension(self) -> int:
-        """How many columns :meth:`embed` returns."""
+        """Return the number of columns of :meth:`embed`."""
         return sum(p.size if isinstance(p, Categorical) else 1 for p in self.parameters.values())
 
     @property
     def sizes(self) -> tuple[int | None, ...]:
-        """How many values each parameter has; None where it is continuous."""
+        """Return each parameter's number of values; None for a continuous parameter."""
         return tuple(p.size for p in self.parameters.values())
 
     def to_unit(self, params: Mapping[str, Value]) -> Array:
-        """The point of the unit cube that stands for these parameter values."""
+        """Return the point of the unit cube that stands for parameter values: (D,)."""
         self.check(params)
         return np.array([p.to_unit(params[name]) for name, p in self.parameters.items()])
 
     def from_unit(self, unit: Array) -> dict[str, Value]:
-        """The parameter values at a point of the unit cube."""
+        """Return the parameter values at a point (D,) of the unit cube."""
         point = np.asarray(unit, dtype=np.float64)
         if point.shape != (self.dimension,):
             raise SpaceError(f"a point must have shape ({self.dimension},), but got {point.shape}")
@@ -145,10 +176,10 @@ class Space:
         return {name: p.from_unit(u) for (name, p), u in pairs}
 
     def check(self, params: Mapping[str, Any]) -> None:
-        """Raise unless these are values for exactly this space's parameters."""
+        """Raise SpaceError unless there is one allowed value for each of the space's parameters."""
         if set(params) != set(self.parameters):
             raise SpaceError(
-                f"values are needed for exactly {sorted(self.parameters)}, got {sorted(params)}"
+                f"values are needed for exactly {sorted(self.parameters)}, but got {sorted(params)}"
             )
         for name, parameter in self.parameters.items():
             try:
@@ -157,10 +188,11 @@ class Space:
                 raise SpaceError(f"parameter {name!r}: {error}") from None
 
     def snap(self, units: Array) -> Array:
-        """Each row moved to the point of the space that it stands for."""
+        """Return rows (n, D), each moved to the point of the space that the row stands for."""
         rows = np.atleast_2d(np.asarray(units, dtype=np.float64))  # (n, D)
         if self.points is None:
             return self._snap_coordinates(rows)
+        # The nearest of the listed points, by the distance that kernels see.
         here, there = self.embed(rows), self.embed(self.points)
         distance = ((here[:, None, :] - there[None, :, :]) ** 2).sum(-1)  # (n, |X|)
         return np.asarray(self.points[distance.argmin(axis=1)])
@@ -170,13 +202,17 @@ class Space:
         return np.stack(columns, axis=1)
 
     def embed(self, units: Array) -> Array:
-        """What kernels and random features see of these rows: categories as simplex corners."""
+        """Return rows (n, D) as kernels and random features see them: (n, E).
+
+        A category becomes a corner of a simplex, in as many columns as there are choices.
+        """
         rows = np.atleast_2d(np.asarray(units, dtype=np.float64))  # (n, D)
         if not any(isinstance(p, Categorical) for p in self.parameters.values()):
             return rows
         columns: list[Array] = []
         for i, parameter in enumerate(self.parameters.values()):
             if isinstance(parameter, Categorical):
+                # Unit vectors are sqrt(2) apart.
                 columns.append(np.eye(parameter.size)[parameter.index(rows[:, i])] / math.sqrt(2))
             else:
                 columns.append(rows[:, i : i + 1])
@@ -189,10 +225,10 @@ class Space:
         low: float | Array = 0.0,
         high: float | Array = 1.0,
     ) -> Array:
-        """``n`` points drawn uniformly from the part of the space in a box.
+        """Draw ``n`` points uniformly from the part of the space in a box: (n, D).
 
-        The box is closed below and open above except at the end of the cube (see
-        :meth:`inside`). Discrete values in it are drawn in proportion to their whole cells.
+        The box is closed below and open above, except at the end of the cube (:meth:`inside`).
+        The discrete values in the box are drawn in proportion to their whole cells.
         """
         if self.points is not None:
             inside = self.points[self.inside(self.points, low, high)]
@@ -203,6 +239,8 @@ class Space:
         if self.continuous:
             return uniform
         lows, highs = (np.broadcast_to(v, self.dimension) for v in (low, high))
+        # A box may cut a cell. Discrete coordinates are drawn anew from whole cells, as far as
+        # the representatives lie in the box.
         for i, (name, p) in enumerate(self.parameters.items()):
             if isinstance(p, Float):
                 continue
@@ -215,12 +253,12 @@ class Space:
 
     @staticmethod
     def inside(rows: Array, low: float | Array, high: float | Array) -> NDArray[np.bool_]:
-        """Which rows lie in a box: closed below, open above except where it ends at 1."""
+        """Return which rows lie in a box, closed below and open above unless the box ends at 1."""
         within = (rows >= low) & ((rows < high) | (np.asarray(high) >= 1.0))
         return np.asarray(np.all(within, axis=1))
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready description, from which :meth:`from_dict` makes an equal space."""
+        """Return a JSON-ready description, from which :meth:`from_dict` makes an equal space."""
         kind = {cls: name for name, cls in _KINDS.items()}
         parameters = {
             name: {"type": kind[type(p)], **{k: _plain(v) for k, v in vars(p).items()}}
@@ -231,7 +269,7 @@ class Space:
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Space:
-        """The space of a description made by :meth:`to_dict`."""
+        """Return the space of a description made by :meth:`to_dict`."""
         parameters: dict[str, Parameter] = {}
         try:
             for name, entry in description["parameters"].items():
@@ -246,12 +284,12 @@ class Space:
         return cls(parameters, listed)
 
     def to_json(self) -> str:
-        """:meth:`to_dict` as text."""
+        """Return :meth:`to_dict` as JSON text."""
         return json.dumps(self.to_dict())
 
     @classmethod
     def from_json(cls, text: str) -> Space:
-        """The space written by :meth:`to_json`."""
+        """Return the space of a text made by :meth:`to_json`."""
         try:
             content = json.loads(text)
         except (ValueError, RecursionError) as error:

@@ -1,1 +1,1 @@
-"""Models of an objective: kernels, Gaussian processes, random features, prior mean."""
+"""Models of an objective: kernels, Gaussian processes, random features and the prior mean."""

@@ -1,1 +1,1 @@
-"""Maximise a function over a search space: candidates, climbs, sub-regions and partitions."""
+"""Searches for the maximum over a space: candidates, ascents, sub-regions and trees."""

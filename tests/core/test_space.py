@@ -331,19 +331,19 @@ def test_spaces_differ_by_order_kind_bounds_choices_and_points():
         (lambda: Categorical([]), "at least one value"),
         (lambda: Categorical("abc"), "must be a sequence of values, but got 'abc'"),
         (lambda: Categorical([1, 1]), r"`choices` must differ .*, but got \(1, 1\)"),
-        (lambda: Categorical([[1]]), r"must be str, bool, int, float or None, got \[1\]"),
+        (lambda: Categorical([[1]]), r"must be str, bool, int, float or None, but got \[1\]"),
         (lambda: Categorical([math.inf]), "must be finite, but got inf"),
         (lambda: Space({}), "at least one parameter"),
-        (lambda: Space({"": Float(0, 1)}), "non-empty string, got ''"),
-        (lambda: Space({3: Float(0, 1)}), "non-empty string, got 3"),
-        (lambda: Space({"x": (0, 1)}), r"'x' must be a Float, Int or Categorical, got \(0, 1\)"),
+        (lambda: Space({"": Float(0, 1)}), "non-empty string, but got ''"),
+        (lambda: Space({3: Float(0, 1)}), "non-empty string, but got 3"),
+        (lambda: Space({"x": (0, 1)}), r"'x' must be a Float.*, but got \(0, 1\)"),
         (lambda: Space({"x": Float(0, 1)}, np.zeros((3, 2))), r"shape \(n, 1\).*\(3, 2\)"),
         (lambda: Space({"x": Float(0, 1)}, np.zeros((0, 1))), r"n >= 1, but got \(0, 1\)"),
         (lambda: Space({"x": Float(0, 1)}, np.array([[1.5]])), "must lie in the unit cube"),
         (lambda: Space({"x": Float(0, 1)}, np.array([[np.nan]])), "must lie in the unit cube"),
     ],
 )  # fmt: skip
-def test_what_breaks_a_rule_is_refused_with_rule_and_value(make, says):
+def test_a_broken_rule_is_refused_with_rule_and_value(make, says):
     with pytest.raises(SpaceError, match=says):
         make()
 
@@ -358,7 +358,7 @@ def test_what_breaks_a_rule_is_refused_with_rule_and_value(make, says):
         ({"x": 0.5, "n": 2, "c": "a"}, "parameter 'n': .*one of low, low \\+ step.*got 2"),
         ({"x": 0.5, "n": 3.0, "c": "a"}, "parameter 'n': an integer is needed, but got 3.0"),
         ({"x": 0.5, "n": 3, "c": 1}, r"parameter 'c': .*one of \('a', True\), but got 1"),
-        ({"x": 0.5, "n": 3}, r"exactly \['c', 'n', 'x'\], got \['n', 'x'\]"),
+        ({"x": 0.5, "n": 3}, r"exactly \['c', 'n', 'x'\], but got \['n', 'x'\]"),
         ({"x": 0.5, "n": 3, "c": "a", "z": 0}, "exactly"),
     ],
 )
@@ -388,6 +388,6 @@ def test_points_of_the_wrong_shape_or_place_are_refused():
         {"parameters": ["x"], "points": None},
     ],
 )
-def test_descriptions_that_are_none_are_refused(description):
+def test_invalid_descriptions_are_refused(description):
     with pytest.raises(SpaceError, match="not the description of a space"):
         Space.from_json(json.dumps(description))
