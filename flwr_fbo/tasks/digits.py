@@ -124,8 +124,8 @@ def divide_by_class(
             return [np.flatnonzero(owner == agent) for agent in range(count)]
     raise SettingsError(
         f"{impossible} with class-mix {concentration:g}: in each of {ATTEMPTS} divisions an agent "
-        f"had fewer than {SMALLEST_SHARE} images, or fewer than two digits to tell apart; take "
-        "fewer agents or a larger class-mix"
+        f"had fewer than {SMALLEST_SHARE} images, or not two images of each of two digits; "
+        "take fewer agents or a larger class-mix"
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import pickle
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -74,6 +75,39 @@ def test_there_is_something_to_tune() -> None:
 def test_too_many_agents_are_refused_with_the_rule() -> None:
     with pytest.raises(SettingsError, match="1797 images cannot be divided among 900 agents"):
         prepared(0, count=900)
+
+
+def test_hopeless_numbers_of_agents_are_refused_without_a_division(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("flwr_fbo.tasks.digits._draw_owners", None)
+    for count in (180, 250, 5000):
+        with pytest.raises(SettingsError, match=f"among {count} agents.*must be at most 179"):
+            load("digits").check_agents(count)
+
+
+def refusal(call: Callable[[], object]) -> str:
+    """The text with which settings are refused, empty if they are not."""
+    try:
+        call()
+    except SettingsError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_check_refuses_what_an_agent_could_not_prepare(seed: int) -> None:
+    """Of 100 agents some seeds have a division and some have none: the check tells which."""
+    for count in (1, 30, 70, 100, 179):
+        text = refusal(lambda: load("digits").check_agents(count, seed))  # noqa: B023
+        assert text == refusal(lambda: prepared(count - 1, count, seed))  # noqa: B023
+        assert not text or (count > 70 and f"cannot be divided among {count} agents" in text)
+
+
+def test_a_small_class_mix_leaves_too_little_for_some_of_60_agents() -> None:
+    load("digits").check_agents(60, 1)
+    with pytest.raises(SettingsError, match=r"with class-mix 0\.05: .* larger class-mix"):
+        load("digits", {"class-mix": 0.05}).check_agents(60, 1)
 
 
 def test_generated_digits_are_refused() -> None:

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 from flwr_fbo.core.settings import SettingsError, describe
-from flwr_fbo.core.space import Space
-from flwr_fbo.tasks import BUILT_IN, Partition, load
+from flwr_fbo.core.space import Float, Space
+from flwr_fbo.tasks import BUILT_IN, FunctionTask, Partition, load
 from flwr_fbo.tasks.data_task import DataTask
 from flwr_fbo.tasks.listing import catalogue
 from flwr_fbo.tasks.papers.data import DataError
@@ -143,6 +143,35 @@ def test_more_agents_than_parties_are_refused() -> None:
         assert task.parties is not None
         with pytest.raises(SettingsError, match=f"at most {task.parties}, but got 231"):
             task.prepare(Partition(230, 231))
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_every_task_can_be_divided_among_its_default_number_of_agents(name: str) -> None:
+    task = load(name)
+    task.check_agents(task.default_agents or task.parties or 1000, seed=3)
+
+
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_a_number_of_agents_is_refused_before_any_of_them_starts(name: str) -> None:
+    task = load(name)
+    if task.parties is None:
+        if name != "digits":
+            task.check_agents(100_000)
+        return
+    task.check_agents(task.parties)
+    more = task.parties + 1
+    with pytest.raises(SettingsError, match=f"`agents` must be at most {task.parties}, but got"):
+        task.check_agents(more)
+    load(name, {"repeat-parties": True}).check_agents(more)
+
+
+def test_a_task_of_ones_own_states_its_parties() -> None:
+    hill = FunctionTask(lambda params: 0.0, Space({"x": Float(0.0, 1.0)}))
+    hill.check_agents(1000)
+    hill.parties = 3
+    hill.check_agents(3)
+    with pytest.raises(SettingsError, match=r"belong to 3 parties, .* at most 3, but got 4"):
+        hill.check_agents(4)
 
 
 def test_the_catalogue_is_json_and_says_what_is_here(
