@@ -20,7 +20,7 @@ def tasks(
     data_dir: Annotated[str, typer.Option(help="Where the data sets may lie.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List the built-in tasks: what is tuned, on which data, and whether the data are here.
+    """List all tasks: what is tuned, on which data, and whether the data are here.
 
     Example: flwr-fbo tasks --json
     """

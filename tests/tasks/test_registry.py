@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -12,7 +14,7 @@ import pytest
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.tasks import BUILT_IN, FunctionTask, Task, find, load, name_of
 from flwr_fbo.tasks.listing import catalogue
-from flwr_fbo.tasks.registry import names
+from flwr_fbo.tasks.registry import ENTRY_POINT_GROUP, names
 
 CODE = """
 from dataclasses import dataclass
@@ -181,3 +183,11 @@ def test_an_installed_task_is_simulated_by_its_name(install: Install) -> None:
     assert result.complete
     assert result.failures == 0
     assert all(0.0 <= row["score"] <= 2.0 for row in result.to_records())
+
+
+def test_the_docs_declare_an_entry_point_that_is_read() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "own-task.md").read_text()
+    (declared,) = re.findall(r"^```\n(\[project\.entry-points.*?)```$", page, re.DOTALL | re.M)
+    groups = tomllib.loads(declared)["project"]["entry-points"]
+    assert set(groups) == {ENTRY_POINT_GROUP}
+    assert groups[ENTRY_POINT_GROUP]["slope"] == "slopes:SlopeTask"
