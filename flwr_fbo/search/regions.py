@@ -1,4 +1,4 @@
-"""Distributed exploration: equal sub-regions of the space, and who starts in which.
+"""Distributed exploration: equal sub-regions of the space, and which agent starts in which.
 
 Notation
 
@@ -29,39 +29,41 @@ from flwr_fbo.core.space import Float, Space, values_in
 
 @dataclass(frozen=True, eq=False)
 class Regions:
-    """A grid of equal boxes over the unit cube; ``splits[d]`` of them along coordinate d.
+    """A grid of equal boxes over the unit cube, ``splits[d]`` of them along coordinate d.
 
-    Boxes are closed below and open above, except at the end of the cube, and numbered with the
-    last coordinate running fastest (the order of DP-FTS-DE App. B.2.1).
+    Boxes are closed below and open above, except at the end of the cube. Boxes are numbered with
+    the last coordinate running fastest (the order of DP-FTS-DE App. B.2.1).
     """
 
     splits: tuple[int, ...]
 
     @property
     def count(self) -> int:
-        """P, how many sub-regions there are."""
+        """Return P, the number of sub-regions."""
         return math.prod(self.splits)
 
     @cached_property
     def _corners(self) -> Array:
+        """Return the lower corners, counted in boxes along each coordinate: (P, D)."""
         cells = itertools.product(*(range(k) for k in self.splits))
-        return np.array(list(cells), dtype=np.float64)  # (P, D)
+        return np.array(list(cells), dtype=np.float64)
 
     @cached_property
     def low(self) -> Array:
-        """Lower corners: (P, D)."""
+        """Return the lower corners: (P, D)."""
         return self._corners / self.splits
 
     @cached_property
     def high(self) -> Array:
-        """Upper corners: (P, D)."""
+        """Return the upper corners: (P, D)."""
         return (self._corners + 1.0) / self.splits
 
     def locate(self, units: Array) -> Indices:
-        """The number of the sub-region that each row (n, D) lies in: (n,)."""
+        """Return the number of the sub-region that each row (n, D) lies in: (n,)."""
         if self.count == 1:
             return np.zeros(len(units), dtype=np.int64)
-        # By comparison with the very numbers that are the boxes' ends: j / k * k may not be j.
+        # Rows are compared with exactly the numbers that are the boxes' ends. A product with k
+        # would not do, because j / k * k may differ from j.
         cells = tuple(
             np.searchsorted(np.arange(1, k) / k, units[:, d], side="right")
             for d, k in enumerate(self.splits)
@@ -70,17 +72,17 @@ class Regions:
 
 
 def split_space(space: Space, count: int) -> Regions:
-    """``count`` equal sub-regions, as near to cubes as the number allows.
+    """Return ``count`` equal sub-regions, as near to cubes as the number allows.
 
-    P = 6 in two dimensions is 2 x 3 and P = 4 in three is 2 x 2 x 1. A split that would leave a
-    sub-region without any point of the space (few categories, a sparse grid) is passed over for
-    the next most even one.
+    P = 6 in two dimensions is 2 x 3, and P = 4 in three is 2 x 2 x 1. The most even split is
+    taken that leaves every sub-region a point of the space: with few categories or a sparse grid,
+    a more even split may leave some sub-region empty.
     """
     if count < 1:
         raise SettingsError(f"`regions` must be >= 1, but got {count!r}")
     for splits in sorted(_factorisations(count, space.dimension), key=_unevenness):
         regions = Regions(splits)
-        if _all_inhabited(space, regions):
+        if _all_have_points(space, regions):
             return regions
     raise SettingsError(
         f"`regions` must leave every sub-region at least one point of the space, but "
@@ -89,11 +91,12 @@ def split_space(space: Space, count: int) -> Regions:
 
 
 def home_regions(agents: int, count: int) -> Indices:
-    """The sub-region in which each agent starts, spread evenly: n mod P."""
+    """Return the sub-region in which each agent starts, n mod P: (N,)."""
     return np.arange(agents) % count
 
 
 def _factorisations(count: int, dimension: int) -> Iterator[tuple[int, ...]]:
+    """Yield all ways to write a number as an ordered product of ``dimension`` factors."""
     if dimension == 1:
         yield (count,)
         return
@@ -104,12 +107,14 @@ def _factorisations(count: int, dimension: int) -> Iterator[tuple[int, ...]]:
 
 
 def _unevenness(splits: tuple[int, ...]) -> tuple[float, ...]:
-    # Even first; then coordinates that are split before those that are not, small before large.
+    """Return a key that sorts even splits first, and ties by which coordinates are split."""
+    # Of equally even splits: those of the first coordinates, and small factors before large.
     order = [k if k > 1 else math.inf for k in splits]
     return (sum(k * k for k in splits), *order)
 
 
-def _all_inhabited(space: Space, regions: Regions) -> bool:
+def _all_have_points(space: Space, regions: Regions) -> bool:
+    """Return whether every sub-region holds at least one point of the space."""
     if space.points is not None:
         return len(np.unique(regions.locate(space.points))) == regions.count
     for parameter, k in zip(space.parameters.values(), regions.splits, strict=True):
