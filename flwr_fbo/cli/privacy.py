@@ -30,8 +30,8 @@ def privacy(
     Example: flwr-fbo privacy --agents 200 --rounds 40 --noise-multiplier 1 --sampling-rate 0.25
     """
     with user_errors():
-        from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings
-        from flwr_fbo.privacy.forecast import plan
+        from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+        from flwr_fbo.privacy.forecast import forecast_privacy
 
         schedule = None
         if epsilon is not None:
@@ -42,7 +42,7 @@ def privacy(
             planned = settings.release_plan(agents, rounds)
             schedule = [t in planned.rounds for t in range(rounds)]
             sampling_rate = planned.sampling_rate
-        made = plan(
+        made = forecast_privacy(
             agents,
             rounds,
             epsilon=epsilon,
@@ -76,7 +76,7 @@ def audit(
     """
     with user_errors():
         from flwr_fbo.methods.dp_fts_de.release_audit import audit_server
-        from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings
+        from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 
         given: dict[str, Any] = {"features": 4, "regions": 2, **assignments(settings or [])}
         if epsilon is not None:

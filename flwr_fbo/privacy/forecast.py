@@ -1,4 +1,4 @@
-r"""What a run will cost before it is started, and what else it could cost.
+r"""The epsilon of a run before the run starts, and the epsilon of similar runs.
 
 Notation
 
@@ -20,7 +20,7 @@ clipped vectors, is at most :math:`S / \sqrt P` long. The ratio is
 .. math:: z \sqrt{M P} / (N q).
 
 Above 1 the noise is longer than any signal can be. At a given epsilon z grows slower than q, so
-the ratio is least at q = 1: sampling saves traffic, not noise, unless the noise is fixed.
+the ratio is least at q = 1: unless z is fixed, sampling reduces the traffic, not the noise.
 """
 
 from __future__ import annotations
@@ -34,67 +34,72 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.privacy import checks
-from flwr_fbo.privacy.accountants import make_accountant
+from flwr_fbo.privacy.accountants import Accountant, make_accountant
 from flwr_fbo.privacy.calibration import default_delta, epsilon_of, noise_multiplier_for
 from flwr_fbo.privacy.events import GaussianRelease
 
-VIEWS = ("moments", "rdp", "pld")
+ACCOUNTANTS = ("moments", "rdp", "pld")
 _MOST_ROWS = 100
 
 
 @dataclass(frozen=True)
-class Plan:
-    """A schedule of releases and its price; made by :func:`plan`."""
+class PrivacyForecast:
+    """A schedule of releases and its cost, as :func:`forecast_privacy` returns it."""
 
     agents: int
     rounds: int
     noise_multiplier: float
     sampling_rate: float
     delta: float
-    #: Which of the rounds 1, ..., T release.
+    #: Whether each of the T rounds releases.
     schedule: tuple[bool, ...]
     #: The epsilon that was asked for; None where the noise was given.
-    target: float | None = None
+    epsilon_target: float | None = None
     features: int = 100
     regions: int = 1
     #: Whether delta was given, and so does not follow the number of agents.
-    own_delta: bool = False
+    delta_given: bool = False
 
     @property
     def releases(self) -> int:
-        """How many releases the whole run makes."""
+        """Return the number of releases of the whole run."""
         return sum(self.schedule)
 
     @property
     def noise_to_signal(self) -> float:
-        """The length of a release's noise over the most its signal can have."""
+        """Return the norm of a release's noise over the largest possible norm of its signal."""
         spread = math.sqrt(self.features * self.regions)
         return self.noise_multiplier * spread / (self.agents * self.sampling_rate)
 
     @cached_property
     def epsilon(self) -> dict[str, float]:
-        """What the whole run costs, in each view."""
-        rates = [self.sampling_rate] * self.releases
-        return {v: epsilon_of(self.noise_multiplier, self.delta, rates, v) for v in VIEWS}
+        """Return the epsilon of the whole run, by each accountant."""
+        rates, z = [self.sampling_rate] * self.releases, self.noise_multiplier
+        return {name: epsilon_of(z, self.delta, rates, name) for name in ACCOUNTANTS}
 
     @cached_property
     def by_round(self) -> list[dict[str, Any]]:
-        """The cost after each round (after about a hundred of them, where there are more)."""
+        """Return the epsilon after each round, or after about 100 of them in a longer run."""
         event = GaussianRelease(self.noise_multiplier, self.sampling_rate)
         shown = set(np.unique(np.linspace(1, self.rounds, min(self.rounds, _MOST_ROWS)).round()))
-        views, rows = {name: make_accountant(name) for name in VIEWS}, []
+        running: dict[str, Accountant] = {name: make_accountant(name) for name in ACCOUNTANTS}
+        rows = []
         for number, releases in enumerate(self.schedule, 1):
             if releases:
-                for view in views.values():
-                    view.compose(event)
+                for accountant in running.values():
+                    accountant.compose(event)
             if number in shown:
-                cost = {name: view.epsilon(self.delta) for name, view in views.items()}
+                cost = {name: a.epsilon(self.delta) for name, a in running.items()}
                 rows.append({"round": number, "release": releases, **cost})
         return rows
 
     @cached_property
     def alternatives(self) -> list[dict[str, Any]]:
-        """The same plan with q, N, and T or the releases halved or doubled, in the default view."""
+        """Return the same run with q, N, and T or the releases, halved or doubled.
+
+        Where an epsilon was asked for, each row has the noise for that epsilon; otherwise each
+        row has the epsilon of the given noise, by ``pld``.
+        """
         changes: list[dict[str, Any]] = [
             {"sampling_rate": self.sampling_rate / 2},
             {"sampling_rate": min(1.0, self.sampling_rate * 2)},
@@ -114,25 +119,24 @@ class Plan:
         return rows
 
     def _with_releases(self, count: int) -> dict[str, Any]:
-        """So many releases; where every round has one, that is so many rounds."""
+        """Return the change to ``count`` releases, or rounds where every round releases."""
         change = {"schedule": (True,) * count}
         if all(self.schedule):
             return {"rounds": count, **change}
         return {"releases": count, **change}
 
-    def _changed(self, change: dict[str, Any]) -> Plan:
+    def _changed(self, change: dict[str, Any]) -> PrivacyForecast:
         other = replace(self, **change)
-        if not self.own_delta:
+        if not self.delta_given:
             other = replace(other, delta=default_delta(other.agents))
-        if self.target is None or not other.releases:
+        if self.epsilon_target is None or not other.releases:
             return other
         rates = [other.sampling_rate] * other.releases
-        return replace(
-            other, noise_multiplier=noise_multiplier_for(self.target, other.delta, rates)
-        )
+        z = noise_multiplier_for(self.epsilon_target, other.delta, rates)
+        return replace(other, noise_multiplier=z)
 
     def to_dict(self) -> dict[str, Any]:
-        """The plan as JSON can hold it."""
+        """Return the forecast as a JSON object."""
         return {
             "agents": self.agents,
             "rounds": self.rounds,
@@ -141,20 +145,22 @@ class Plan:
             "sampling_rate": self.sampling_rate,
             "delta": self.delta,
             "epsilon": self.epsilon,
-            "epsilon_budget": self.target,
+            "epsilon_budget": self.epsilon_target,
             "noise_to_signal": self.noise_to_signal,
             "by_round": self.by_round,
             "alternatives": self.alternatives,
         }
 
     def to_text(self) -> str:
-        """The plan as people read it."""
-        return "\n".join([*self._head(), "", *self._rounds_table(), "", *self._what_if()])
+        """Return the forecast as a text of at most 80 columns."""
+        tables = [*self._rounds_table(), "", *self._alternatives_table()]
+        return "\n".join([*self._head(), "", *tables])
 
     def _head(self) -> list[str]:
-        asked = "" if self.target is None else f" (asked for: {self.target:g})"
+        target = self.epsilon_target
+        asked = "" if target is None else f" (asked for: {target:g})"
         ratio = self.noise_to_signal
-        verdict = "the noise drowns any signal" if ratio > 1 else "the signal can come through"
+        verdict = "more noise than any signal" if ratio > 1 else "a signal can exceed the noise"
         rounds = [t for t, releases in enumerate(self.schedule) if releases]
         which = "" if len(rounds) in (1, self.rounds) or len(rounds) > 12 else ", in the rounds "
         listed = which and which + ", ".join(map(str, rounds))
@@ -165,7 +171,8 @@ class Plan:
             f"delta                {self.delta:.3g}",
             f"epsilon              {self.epsilon['pld']:.3f} by pld{asked}",
             f"noise against signal {ratio:.3f}: {verdict} (M={self.features}, P={self.regions})",
-            "An epsilon bounds what all releases together tell about one agent's messages.",
+            "Epsilon, at this delta, bounds what all releases together reveal about the",
+            "messages of one agent to anybody but the server, which sees the messages.",
         ]
 
     def _rounds_table(self) -> list[str]:
@@ -173,13 +180,13 @@ class Plan:
         if len(rows) > 12:
             picks = np.unique(np.rint(np.geomspace(1, len(rows), 12)).astype(int)) - 1
             rows = [rows[i] for i in picks]
-        lines = ["epsilon after round   " + "".join(f"{name:>10}" for name in VIEWS)]
+        lines = ["epsilon after round   " + "".join(f"{name:>10}" for name in ACCOUNTANTS)]
         for row in rows:
-            costs = "".join(f"{row[name]:>10.3f}" for name in VIEWS)
+            costs = "".join(f"{row[name]:>10.3f}" for name in ACCOUNTANTS)
             lines.append(f"{row['round']:>19}   {costs}")
         return lines
 
-    def _what_if(self) -> list[str]:
+    def _alternatives_table(self) -> list[str]:
         named = {"sampling_rate": "q", "agents": "N", "rounds": "T", "releases": "releases"}
         lines = ["instead                      z   epsilon   noise/signal"]
         for row in self.alternatives:
@@ -189,12 +196,12 @@ class Plan:
                 f"{label:<19}{row['noise_multiplier']:>11.4f}{row['epsilon']:>10.3f}"
                 f"{row['noise_to_signal']:>15.3f}"
             )
-        if not self.own_delta:
-            lines.append("(delta is N^-1.1 in each)")
+        if not self.delta_given:
+            lines.append("(delta is N^-1.1 in each line)")
         return lines
 
 
-def plan(
+def forecast_privacy(
     agents: int,
     rounds: int,
     *,
@@ -205,17 +212,35 @@ def plan(
     schedule: Sequence[bool] | None = None,
     features: int = 100,
     regions: int = 1,
-) -> Plan:
-    """The plan for an epsilon (z is found), or for a noise multiplier and a sampling rate.
+) -> PrivacyForecast:
+    """Return the cost of a run with central privacy, before the run starts.
 
-    Every round releases, as in the paper, unless ``schedule`` says which do. With an epsilon
-    the sampling rate is 1 unless given.
+    Either ``epsilon`` is given, and the noise multiplier follows; or ``noise_multiplier`` and
+    ``sampling_rate`` are given, and epsilon follows.
+
+    Parameters
+    ----------
+    agents, rounds : int
+        N, at least 2, and T.
+    epsilon : float, optional
+        The epsilon that all releases together may cost, by ``pld``.
+    noise_multiplier : float, optional
+        z, the noise over the sensitivity.
+    sampling_rate : float, optional
+        q; 1 by default where epsilon is given.
+    delta : float, optional
+        delta; N^-1.1 by default.
+    schedule : sequence of bool, optional
+        Whether each round releases. By default every round does, as in the paper.
+    features, regions : int
+        M and P, which decide the noise against the signal only.
     """
     checks.count("agents", agents, low=2)
     which = (True,) * checks.count("rounds", rounds) if schedule is None else tuple(schedule)
     if len(which) != rounds or not any(which):
         raise checks.PrivacyError(
-            f"`schedule` must say for each of {rounds} rounds whether it releases, and one must"
+            f"`schedule` must say for each of {rounds} rounds whether the round releases, and "
+            "at least one round must release"
         )
     if (epsilon is None) == (noise_multiplier is None):
         raise checks.PrivacyError(
@@ -230,15 +255,15 @@ def plan(
         z = noise_multiplier_for(epsilon, used, [rate] * sum(which))
     else:
         z = checks.positive("noise_multiplier", noise_multiplier)
-    return Plan(
+    return PrivacyForecast(
         agents=agents,
         rounds=rounds,
         noise_multiplier=z,
         sampling_rate=rate,
         delta=used,
         schedule=tuple(map(bool, which)),
-        target=epsilon,
+        epsilon_target=epsilon,
         features=checks.count("features", features),
         regions=checks.count("regions", regions),
-        own_delta=delta is not None,
+        delta_given=delta is not None,
     )

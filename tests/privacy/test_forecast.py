@@ -7,12 +7,12 @@ import json
 import pytest
 
 from flwr_fbo.privacy.checks import PrivacyError
-from flwr_fbo.privacy.forecast import plan
+from flwr_fbo.privacy.forecast import forecast_privacy
 
 
 def test_the_paper_s_setting():
     """N=200, T=40, z=1, q=.25: one release a round."""
-    made = plan(200, 40, noise_multiplier=1.0, sampling_rate=0.25)
+    made = forecast_privacy(200, 40, noise_multiplier=1.0, sampling_rate=0.25)
     data = json.loads(json.dumps(made.to_dict()))
     assert data["delta"] == pytest.approx(200**-1.1)
     assert round(data["epsilon"]["moments"], 2) == 9.91
@@ -28,25 +28,28 @@ def test_the_paper_s_setting():
 
 
 def test_a_budget_is_kept_with_little_to_spare():
-    made = plan(200, 40, epsilon=5.0)
+    made = forecast_privacy(200, 40, epsilon=5.0)
     assert made.sampling_rate == 1.0
     assert 4.99 < made.epsilon["pld"] <= 5.0
-    assert plan(200, 40, epsilon=5.0, sampling_rate=0.25).epsilon["pld"] <= 5.0
+    assert forecast_privacy(200, 40, epsilon=5.0, sampling_rate=0.25).epsilon["pld"] <= 5.0
     # At a given epsilon sampling everyone has the least noise against signal.
-    assert made.noise_to_signal < plan(200, 40, epsilon=5.0, sampling_rate=0.25).noise_to_signal
+    assert (
+        made.noise_to_signal
+        < forecast_privacy(200, 40, epsilon=5.0, sampling_rate=0.25).noise_to_signal
+    )
 
 
 def test_rounds_without_a_release_cost_nothing():
     schedule = [t in (0, 1, 2, 4) for t in range(10)]
-    made = plan(200, 10, epsilon=5.0, schedule=schedule)
+    made = forecast_privacy(200, 10, epsilon=5.0, schedule=schedule)
     assert made.releases == 4
     costs = [row["pld"] for row in made.by_round]
     assert costs[2] == costs[3] < costs[4] == costs[9]
-    assert made.noise_multiplier < plan(200, 10, epsilon=5.0).noise_multiplier
+    assert made.noise_multiplier < forecast_privacy(200, 10, epsilon=5.0).noise_multiplier
 
 
 def test_alternatives_of_given_noise_change_epsilon():
-    made = plan(200, 20, noise_multiplier=1.0, sampling_rate=0.25)
+    made = forecast_privacy(200, 20, noise_multiplier=1.0, sampling_rate=0.25)
     rows = {next(iter(row.items())): row["epsilon"] for row in made.alternatives}
     base = made.epsilon["pld"]
     assert rows["sampling_rate", 0.125] < base < rows["sampling_rate", 0.5]
@@ -55,7 +58,7 @@ def test_alternatives_of_given_noise_change_epsilon():
 
 
 def test_alternatives_of_a_budget_change_the_noise():
-    made = plan(50, 10, epsilon=3.0)
+    made = forecast_privacy(50, 10, epsilon=3.0)
     rows = {next(iter(row.items())): row for row in made.alternatives}
     assert ("sampling_rate", 2.0) not in rows
     assert all(row["epsilon"] <= 3.0 for row in rows.values())
@@ -65,24 +68,26 @@ def test_alternatives_of_a_budget_change_the_noise():
 
 
 def test_with_chosen_releases_the_alternatives_are_of_their_number():
-    made = plan(29, 18, epsilon=8.0, schedule=[t in (0, 1, 3, 7, 15) for t in range(18)])
+    made = forecast_privacy(
+        29, 18, epsilon=8.0, schedule=[t in (0, 1, 3, 7, 15) for t in range(18)]
+    )
     rows = {next(iter(row.items())): row["noise_multiplier"] for row in made.alternatives}
     assert not any(name == "rounds" for name, _ in rows)
     assert rows["releases", 2] < made.noise_multiplier < rows["releases", 10]
     # two releases cost what two rounds with one each do
-    assert rows["releases", 2] == plan(29, 2, epsilon=8.0).noise_multiplier
+    assert rows["releases", 2] == forecast_privacy(29, 2, epsilon=8.0).noise_multiplier
     assert "releases = 10" in made.to_text()
 
 
 def test_a_given_delta_is_used_and_kept():
-    made = plan(50, 4, epsilon=3.0, delta=1e-6)
+    made = forecast_privacy(50, 4, epsilon=3.0, delta=1e-6)
     assert made.delta == 1e-6
     assert "N^-1.1" not in made.to_text()
-    assert plan(50, 4, epsilon=3.0).noise_multiplier < made.noise_multiplier
+    assert forecast_privacy(50, 4, epsilon=3.0).noise_multiplier < made.noise_multiplier
 
 
 def test_the_text_is_a_table():
-    text = plan(200, 40, noise_multiplier=1.0, sampling_rate=0.25).to_text()
+    text = forecast_privacy(200, 40, noise_multiplier=1.0, sampling_rate=0.25).to_text()
     assert "epsilon              7.054 by pld" in text
     assert any(line.split() == ["40", "9.908", "8.362", "7.054"] for line in text.splitlines())
     assert "q = 0.5" in text
@@ -90,7 +95,7 @@ def test_the_text_is_a_table():
 
 
 def test_long_runs_show_a_hundred_rounds():
-    made = plan(1000, 1000, noise_multiplier=4.0, sampling_rate=0.01)
+    made = forecast_privacy(1000, 1000, noise_multiplier=4.0, sampling_rate=0.01)
     assert len(made.by_round) == 100
     assert made.by_round[-1]["round"] == 1000
 
@@ -112,9 +117,9 @@ def test_long_runs_show_a_hundred_rounds():
 )
 def test_bad_plans(arguments, message):
     with pytest.raises(PrivacyError, match=message):
-        plan(20, 5, **arguments)
+        forecast_privacy(20, 5, **arguments)
 
 
 def test_one_agent_has_nobody_to_hide_among():
     with pytest.raises(PrivacyError, match="`agents` must be an integer >= 2, but got 1"):
-        plan(1, 5, epsilon=1.0)
+        forecast_privacy(1, 5, epsilon=1.0)
