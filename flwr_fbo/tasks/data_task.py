@@ -69,6 +69,7 @@ class DataTask(Task):
 
     def prepare(self, partition: Partition) -> None:
         """Load or generate the data of one agent, and forget the scores of any other agent."""
+        # The framework copies a task for every agent, so scores begin empty here, not in __init__.
         self._scores: dict[tuple[tuple[str, object], ...], float] = {}
         self._partition = partition
         party = self.party_of(partition)
@@ -82,6 +83,7 @@ class DataTask(Task):
 
         ``rng`` is not used: two evaluations of the same values by one agent score alike.
         """
+        # An agent may come back to a point: training again would give the same score.
         key = tuple(sorted(params.items()))
         if key not in self._scores:
             self._scores[key] = self.score(params)

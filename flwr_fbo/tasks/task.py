@@ -259,6 +259,7 @@ class FunctionTask(Task):
         _check_arguments(function, prepare)
         self._function, self._space, self._prepare = function, space, prepare
         self.metric, self.score_range = metric, score_range
+        # Found once: a signature is slow to inspect at every evaluation.
         self._accepted = set(inspect.signature(function).parameters)
         self._arguments: dict[str, Any] = {}
 
@@ -286,6 +287,7 @@ class FunctionTask(Task):
     def evaluate(self, params: Params, *, rng: np.random.Generator) -> float:
         """Call the function, with those of data, partition and rng that it names."""
         available = {"rng": rng, **self._arguments}
+        # A function gets only the arguments that it names, so it needs no `**kwargs`.
         named = {name: value for name, value in available.items() if name in self._accepted}
         return self._function(params, **named)
 

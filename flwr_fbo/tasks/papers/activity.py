@@ -75,6 +75,7 @@ class ActivityTask(PaperTask):
             train, valid = chain_halves(subject.y, subject.extra["chain"], rng)
         else:
             train, valid = random_halves(len(subject.y), rng)
+        # The validation half must not influence how the inputs are scaled.
         x_train, x_valid = standardise_by_training(subject.X[train], subject.X[valid])
         self.data = Split(x_train, subject.y[train], x_valid, subject.y[valid])
 
@@ -91,11 +92,12 @@ def chain_halves(
 
     The chains of a class are dealt from the longest to the shortest, equal ones in random order.
     """
-    side = np.zeros(len(labels), dtype=np.int64)
+    side = np.zeros(len(labels), dtype=np.int64)  # 0 training, 1 validation
     total = np.zeros(2)
     for label in np.unique(labels):
         of_class = np.zeros(2)
         numbers, sizes = np.unique(chain[labels == label], return_counts=True)
+        # Long chains first: the short ones at the end even out the sizes of the two sides.
         shuffled = rng.permutation(len(numbers))
         for i in shuffled[np.argsort(-sizes[shuffled], kind="stable")]:
             # The side with fewer rows of this class takes the chain; of equals, the smaller side.

@@ -61,11 +61,13 @@ class BanditTask(DataTask):
 
     def _set_problem(self, problem: FiniteProblem) -> None:
         self.problem = problem.normalised()
+        # The noise is a finite sample, so the range of the rewards is known exactly.
         rewards = self.problem.mean + self.problem.noise
         self.score_range = (float(rewards.min()), float(rewards.max()))
 
     def evaluate(self, params: Params, *, rng: np.random.Generator) -> float:
         """Return one noisy reward, drawn anew each time: learners must cope with this noise."""
+        # The noise of an arm is one of its real deviations, from a random row of the table.
         row = int(rng.integers(len(self.problem.noise)))
         arm = self._arm(params)
         return float(self.problem.mean[arm] + self.problem.noise[row, arm])

@@ -56,6 +56,7 @@ def cnn_accuracy(data: Split, training: CnnTraining, rng: np.random.Generator) -
     torch = require_torch()
     with _one_thread(torch):
         scores = _train_and_score(torch, data, training, rng)
+    # NaN scores would still have an argmax, and count as an accuracy of about a tenth.
     if not bool(torch.isfinite(scores).all()):
         raise FloatingPointError(f"training diverged with {training}")
     return float(np.mean(scores.argmax(dim=1).numpy() == data.y_valid))

@@ -66,6 +66,7 @@ class EmnistTask(PaperTask):
     @property
     def space(self) -> Space:
         """Return the paper's ranges, on the scale of the settings."""
+        # The order is that of the fields of CnnTraining, see `score`.
         names = ("learning-rate", "learning-rate-decay", "l2")
         return Space({name: Float(LOW, HIGH, self.settings.log) for name in names})
 
@@ -77,6 +78,7 @@ class EmnistTask(PaperTask):
 
     def generate_share(self, party: int, partition: Partition) -> None:
         """Generate the digits of one writer, every tenth of them for validation."""
+        # A writer of EMNIST has about a hundred digits, a tenth of them in the test split.
         rng = partition.rng(1)
         n = int(rng.integers(90, 130))
         X, y = digit_images(n, partition.shared_rng(1), rng)

@@ -59,6 +59,7 @@ class GlassesTask(PaperTask):
         self._divide(X, y, partition)
 
     def _divide(self, X: NDArray[Any], y: NDArray[Any], partition: Partition) -> None:
+        # Windows do not overlap, so a random division leaks no samples.
         shuffled = partition.rng(0).permutation(len(y))
         valid, train = shuffled[:VALIDATION], shuffled[VALIDATION:]
         x_train, x_valid = standardise_by_training(X[train], X[valid])
@@ -67,4 +68,5 @@ class GlassesTask(PaperTask):
     def score(self, params: Params) -> float:
         """Return the validation accuracy of the regression."""
         epochs = self.settings.epochs
+        # Two classes: eating or not.
         return regression_accuracy(self.data, 2, params, epochs, self.training_rng())

@@ -58,6 +58,7 @@ class MnistTask(PaperTask):
 
     def load_share(self, party: int, partition: Partition) -> None:
         """Draw the images of one client."""
+        # Fed-PNE draws the images of every client anew, so clients may share images.
         arrays, rng = load_mnist(self.data_directory(partition)), partition.rng(0)
         train = rng.choice(len(arrays["x_train"]), TRAIN, replace=False)
         test = rng.choice(len(arrays["x_test"]), TEST, replace=False)
@@ -71,7 +72,7 @@ class MnistTask(PaperTask):
     def generate_share(self, party: int, partition: Partition) -> None:
         """Generate the images of one client."""
         X, y = digit_images(TRAIN + TEST, partition.shared_rng(1), partition.rng(1))
-        images = X.reshape(len(X), -1)
+        images = X.reshape(len(X), -1)  # (n, 784)
         self.data = Split(images[:TRAIN], y[:TRAIN], images[TRAIN:], y[TRAIN:])
 
     def score(self, params: Params) -> float:

@@ -106,6 +106,7 @@ class SyntheticTask(Task):
 
     def expected(self, params: Params) -> float:
         """Return the value of this agent's function."""
+        # Points of the grid are i / (points - 1).
         point = round(number(params, "x") * (self.settings.points - 1))
         return float(self._function()[point])
 
@@ -129,6 +130,7 @@ def _grid(points: int) -> Space:
 def _draw(points: int, lengthscale: float, seed: tuple[int, int]) -> Array:
     """Return a draw from the Gaussian process prior, scaled into [0, 1]: (points,)."""
     values = _root(points, lengthscale) @ np.random.default_rng(seed).standard_normal(points)
+    # Into [0, 1], as in DP-FTS-DE App. B.1.1.
     scaled = (values - values.min()) / (values.max() - values.min())
     scaled.setflags(write=False)
     return np.asarray(scaled)

@@ -85,6 +85,7 @@ class VaccineTask(DataTask):
     def load_share(self, party: int, partition: Partition) -> None:
         """Load one country; each agent has another one, in a random order of all countries."""
         data = load_seir(self.data_directory(partition))
+        # The order is shared, so no two agents have the same country.
         order = partition.shared_rng(0).permutation(len(data.countries))
         self.country, self.disease = data.countries[order[party % len(order)]], data.disease
 

@@ -50,6 +50,7 @@ class Tree:
     def __init__(self, label: str, sizes: dict[str, int], opener: Callable[[str], IO[bytes]]):
         self.label = label
         self._sizes, self._open = sizes, opener
+        # Before anything is read, the listing as a whole must be harmless.
         _check_names(label, sizes)
         if len(sizes) > MAX_MEMBERS or sum(sizes.values()) > MAX_TOTAL:
             raise DataError(
@@ -82,6 +83,7 @@ class Tree:
             raise DataError(f"{self.label}: member {name!r} is damaged: {error}") from error
         if len(data) > limit:
             raise DataError(f"{self.label}: member {name!r} exceeds {limit} bytes")
+        # Not every format has a checksum, but every listing has sizes.
         if len(data) != self._sizes[name]:
             raise DataError(
                 f"{self.label}: member {name!r} must have {self._sizes[name]} bytes, "

@@ -147,6 +147,7 @@ def _require_table(connection: sqlite3.Connection, path: Path) -> None:
 
 
 def _clients(connection: sqlite3.Connection) -> list[str]:
+    # TensorFlow Federated orders clients by id; the train split has all of them.
     query = "SELECT DISTINCT client_id FROM examples WHERE split_name = ? ORDER BY client_id"
     return [str(row[0]) for row in connection.execute(query, (SPLITS[0],))]
 
@@ -242,6 +243,7 @@ def _hdf5_rows(files: list[Any], path: Path, ids: list[str]) -> Iterator[Row]:
 
 def _read_writers(path: Path) -> Arrays:
     stored = load_npz(path, ("X", "y", "writer", "index"))
+    # MNIST has ink 255 on 0; EMNIST as TensorFlow Federated ships it has 1.0 as background.
     return {
         "pixels": (1.0 - stored["X"] / np.float32(255.0)).astype(np.float32),
         "label": stored["y"].astype(np.int64),

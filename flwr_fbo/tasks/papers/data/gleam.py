@@ -111,6 +111,7 @@ def _readings(tree: Tree, name: str) -> tuple[Array, NDArray[np.int64], Array]:
         raise DataError(f"{tree.label}: member {name!r}: {error}") from error
     if not rows:
         raise DataError(f"{tree.label}: member {name!r} holds no readings")
+    # Windows need times that rise, and nothing promises that the rows of a file are in order.
     order = np.argsort(time, kind="stable")
     return time[order], kind[order], values[order]
 
@@ -150,6 +151,7 @@ def window_features(
         if part != "light":
             whole &= reports >= FEWEST_REPORTS
         for axis in range(axes):
+            # The light sensor is silent while the light does not change.
             moments = _moments(index[rows], values[rows, axis], reports)
             columns.append(_carried(moments, reports > 0) if part == "light" else moments)
     # A window is labelled by its middle.

@@ -75,6 +75,7 @@ def read_seir(path: Path) -> SeirData:
             gamma=float(rates["gamma"]),
             initial_exposed=float(frame["initial_exposed"]),
             days=int(frame["sim_length"]),
+            # The schedule starts with day 0, whose rate is `beta_init`.
             lockdown=tuple((float(t), float(b)) for t, b in rates["beta_schedule"] if t > 0),
         )
         return SeirData(disease, _countries(content["countries"], path))
@@ -94,7 +95,7 @@ def _countries(entries: list[Any], path: Path) -> tuple[Country, ...]:
             raise DataError(f"{path}: a country lacks name or population: {error!r}") from error
         if not 0 <= country.population < math.inf:
             raise DataError(f"{path}: {country.name} has a population of {country.population}")
-        if country.population > 0:
+        if country.population > 0:  # without inhabitants there is no epidemic
             found.append(country)
     if not found:
         raise DataError(f"{path}: holds no country")

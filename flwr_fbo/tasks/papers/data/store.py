@@ -50,6 +50,7 @@ def find(source: Source, data_dir: str | Path | None = None) -> Path | None:
 
 def search_directories(source: Source, data_dir: str | Path | None = None) -> list[Path]:
     """Return the directories in which :func:`find` looks, in order."""
+    # An empty `data-dir` or FLWR_FBO_DATA means that none is set.
     roots = [Path(root) for root in (data_dir, os.environ.get("FLWR_FBO_DATA")) if root]
     directories = [root / below for root in roots for below in ("", "raw", source.name)]
     return [*directories, _download_directory(source)]
@@ -68,6 +69,7 @@ def require(source: Source, data_dir: str | Path | None = None) -> Path:
     found = find(source, data_dir)
     if found is not None:
         return found
+    # A run downloads without asking, so it shows the terms.
     if source.remotes and not os.environ.get("FLWR_FBO_OFFLINE"):
         print(terms(source), file=sys.stderr)
     return fetch(source, data_dir)
