@@ -20,7 +20,7 @@ import numpy as np
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import noise
 from flwr_fbo.privacy.accountants import PldAccountant
-from flwr_fbo.privacy.audit import Claim, Release, audit, standard_release
+from flwr_fbo.privacy.audit import Claim, ReleaseStep, audit, standard_release
 from flwr_fbo.privacy.calibration import default_delta, noise_multiplier_for
 from flwr_fbo.privacy.entropy import Entropy, poisson_sample, system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
@@ -117,7 +117,7 @@ def measure_charge(folder: Path) -> Iterator[tuple[str, str]]:
         yield "of it computing", times(lambda _: ledger.charge(event), 100, time.process_time)
 
 
-def faulty(clip: bool, twice: bool, rate: float) -> Release:
+def faulty(clip: bool, twice: bool, rate: float) -> ReleaseStep:
     """A step without the clip, or whose noise is drawn once and used again."""
     mechanism = GaussianSum(CLIP, 1.0)
     kept: list[Array] = []

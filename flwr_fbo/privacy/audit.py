@@ -1,30 +1,31 @@
-r"""An audit: attack the release step and see whether it tells more than was claimed.
+r"""An audit: attack the release step, and test whether the step reveals more than is claimed.
 
-The auditor runs the step thousands of times on two neighbouring inputs: in one, an agent (the
-*canary*) sends the worst message there is; in the other its message is zero. All other messages
-are zero, the worst case too. From what comes out it guesses which input went in. If it guesses
-better than (epsilon, delta)-DP allows anyone to, the claim is false.
+The auditor runs the step thousands of times on two neighbouring inputs. In one, an agent (the
+*canary*) sends the worst possible message; in the other, the canary's message is zero. All other
+messages are zero, which is the worst case too. From the released vectors the auditor guesses
+which input was used. If the guesses are better than (epsilon, delta)-differential privacy
+allows, the claim is false.
 
-**The attack.** A trial is a few releases in a row, in which the canary's message changes its
-sign, so that noise which is used twice cancels; the message is ten times as long as the clip, so
-that a missing clip shows; and its coordinates alternate in sign, so that noise shared by
-coordinates cancels. Every release is projected on the canary's direction, once for each block
-(sub-region). On *pilot* trials the auditor learns how the noise is spread over these
-projections and two scores: the best linear one, and the likelihood ratio under the claim. It
-also picks, still on the pilot, the score and the thresholds with which it will be judged.
+**The attack.** A trial is a few releases in a row. The canary's message changes its sign from
+release to release, so that noise that is used twice cancels. The message is ten times as long as
+the clip, so that a missing clip shows. Its coordinates alternate in sign, so that noise shared
+by coordinates cancels. Every release is projected on the canary's direction, once for each block
+(sub-region). On *pilot* trials the auditor estimates the covariance of these projections, builds
+two scores (the best linear one, and the likelihood ratio under the claim), and chooses the score
+and the thresholds for the verdict.
 
-**The verdict** is taken on fresh trials. Clopper-Pearson bounds hold for any step, known or not:
+**The verdict** uses fresh trials only. Its Clopper-Pearson bounds hold for any step:
 
-* ``epsilon_lower``: with :math:`\mathrm{TPR} \le e^\epsilon \mathrm{FPR} + \delta`, epsilon is at
-  least :math:`\log((\mathrm{TPR}_{low} - \delta) / \mathrm{FPR}_{high})`, and likewise with the
-  inputs changed over.
-* ``noise_multiplier_upper``: the claim implies not one pair (epsilon, delta) but a whole
-  profile :math:`\delta(\epsilon)`. It is the largest noise multiplier whose profile the
-  observations do not contradict (an f-DP audit in the sense of Nasr et al. 2023): far more
-  sensitive, and readable as "the noise is at most this much".
+* ``epsilon_lower``: since :math:`\mathrm{TPR} \le e^\epsilon \mathrm{FPR} + \delta`, epsilon is
+  at least :math:`\log((\mathrm{TPR}_{low} - \delta) / \mathrm{FPR}_{high})`, and likewise with
+  the two inputs exchanged.
+* ``noise_multiplier_upper``: the claim implies not one pair (epsilon, delta) but a whole privacy
+  profile :math:`\delta(\epsilon)`. The bound is the largest noise multiplier whose profile the
+  observations do not contradict (an f-DP audit in the sense of Nasr et al. 2023). This test is
+  far more sensitive than ``epsilon_lower``.
 
-Six one-sided bounds are used, each at a sixth of the error probability, so a true claim passes
-with at least the stated confidence.
+The verdict uses six one-sided bounds, each at a sixth of the error probability. A true claim
+therefore passes with at least the stated confidence. A claim that passes is not proven.
 """
 
 from __future__ import annotations
@@ -45,18 +46,33 @@ from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum, clip_rows
 
 #: A release step: messages (n, m) and entropy, to the released vector (d,), d a multiple of m.
-Release: TypeAlias = Callable[[Array, Entropy], Array]
+ReleaseStep: TypeAlias = Callable[[Array, Entropy], Array]
+#: A statistic of trials (t, r, P), to one number a trial (t,).
 Score: TypeAlias = Callable[[Array], Array]
+#: Projections (t, r, P) of trials without and with the canary's message.
 Trials: TypeAlias = tuple[Array, Array]
 
+#: The number of one-sided bounds that share the error probability.
 _BOUNDS = 6
 
 
 @dataclass(frozen=True)
 class Claim:
-    """What is said about one release step, and what the auditor may know of its shape.
+    """What is claimed about one release step, and the shape of its inputs.
 
-    ``canary`` should be the agent with the largest weights: the one that the sensitivity is for.
+    Parameters
+    ----------
+    noise_multiplier, sampling_rate : float
+        z and q of one release.
+    delta : float
+        The delta of the epsilons that are compared.
+    agents, dimension : int
+        n and m, the shape of the messages.
+    clip : float
+        The norm to which the step clips a message.
+    canary : int
+        The agent whose message differs. The agent with the largest weights is the right choice,
+        as the sensitivity is that agent's.
     """
 
     noise_multiplier: float
@@ -78,15 +94,15 @@ class Claim:
         checks.count("dimension", self.dimension)
         checks.positive("clip", self.clip)
 
-    def runs(self, releases: int, noise_multiplier: float | None = None) -> pld.EventCounts:
-        """So many releases, as the accountant takes them."""
+    def event_counts(self, releases: int, noise_multiplier: float | None = None) -> pld.EventCounts:
+        """Return the events of ``releases`` releases, for the accountant."""
         z = self.noise_multiplier if noise_multiplier is None else noise_multiplier
         return ((renyi.cost_key(GaussianRelease(z, self.sampling_rate)), releases),)
 
 
 @dataclass(frozen=True)
 class AuditResult:
-    """What the attack found; ``passed`` is whether the claim stands."""
+    """The bounds of an audit, and the verdict."""
 
     epsilon_claimed: float
     epsilon_lower: float
@@ -100,27 +116,27 @@ class AuditResult:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing that was seen contradicts the claim."""
+        """Return whether no bound contradicts the claim."""
         return (
             self.epsilon_lower <= self.epsilon_claimed
             and self.noise_multiplier_upper >= self.noise_multiplier_claimed
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The result as JSON can hold it (None for a noise multiplier without a bound)."""
+        """Return the result as a JSON object (None for a noise multiplier without a bound)."""
         data = dataclasses.asdict(self)
         if self.noise_multiplier_upper == math.inf:
             data["noise_multiplier_upper"] = None
         return {**data, "passed": self.passed}
 
     def to_text(self) -> str:
-        """The result as people read it."""
+        """Return the result as a text."""
         upper = self.noise_multiplier_upper
         found = "any" if upper == math.inf else f"{upper:.3f}"
         verdict = (
-            "PASSED: nothing that was seen contradicts the claim."
+            "PASSED: no observation contradicts the claim."
             if self.passed
-            else "FAILED: the step tells more than is claimed. Do not use it."
+            else "FAILED: the step reveals more than is claimed. Do not use it."
         )
         return "\n".join(
             [
@@ -135,8 +151,8 @@ class AuditResult:
         )
 
 
-def standard_release(clip: float, noise_multiplier: float, sampling_rate: float) -> Release:
-    """The step as it is meant to be: sample, clip, sum, noise."""
+def standard_release(clip: float, noise_multiplier: float, sampling_rate: float) -> ReleaseStep:
+    """Return a correct release step: sample, clip, sum, add noise."""
     mechanism = GaussianSum(clip, noise_multiplier)
 
     def release(messages: Array, entropy: Entropy) -> Array:
@@ -148,7 +164,7 @@ def standard_release(clip: float, noise_multiplier: float, sampling_rate: float)
 
 
 def audit(
-    release: Release,
+    release: ReleaseStep,
     claim: Claim,
     *,
     releases: int = 2,
@@ -156,7 +172,23 @@ def audit(
     confidence: float = 0.99,
     entropy: Entropy | None = None,
 ) -> AuditResult:
-    """Attack ``release`` and compare what it gives away with the claim."""
+    """Attack a release step and compare the bounds with the claim.
+
+    Parameters
+    ----------
+    release : ReleaseStep
+        The step under audit.
+    claim : Claim
+        What is claimed about the step.
+    releases : int
+        The number of releases in one trial.
+    trials : int
+        The number of fresh trials on each of the two inputs; half as many are pilot trials.
+    confidence : float
+        The probability, at least, with which a true claim passes.
+    entropy : Entropy, optional
+        The entropy of the step; by default the operating system's.
+    """
     checks.count("releases", releases)
     checks.count("trials", trials, low=100)
     checks.open_unit("confidence", confidence)
@@ -166,17 +198,18 @@ def audit(
 
     error = (1.0 - confidence) / _BOUNDS
     bounds, best = [], -math.inf
+    # The pilot alone decides which score counts, so the bounds on fresh trials stay valid.
     for score in _scores(pilot, claim, releases):
         thresholds = _thresholds((score(pilot[0]), score(pilot[1])), claim, releases, trials, error)
         if thresholds.value > best:
             best, absent, present = thresholds.value, score(fresh[0]), score(fresh[1])
             bounds = [_rates(absent, present, t, error) for t in thresholds.cuts]
     return AuditResult(
-        epsilon_claimed=pld.epsilon(claim.runs(releases), claim.delta),
+        epsilon_claimed=pld.epsilon(claim.event_counts(releases), claim.delta),
         epsilon_lower=max(
             0.0,
-            float(_above(*bounds[0], claim.delta)),
-            float(_below(*bounds[1], claim.delta)),
+            float(_least_epsilon(*bounds[0], claim.delta)),
+            float(_least_epsilon_exchanged(*bounds[1], claim.delta)),
         ),
         delta=claim.delta,
         noise_multiplier_claimed=claim.noise_multiplier,
@@ -189,9 +222,9 @@ def audit(
 
 
 def _observe(
-    release: Release, claim: Claim, releases: int, trials: int, entropy: Entropy
+    release: ReleaseStep, claim: Claim, releases: int, trials: int, entropy: Entropy
 ) -> Trials:
-    """Projections of the releases without and with the canary: twice (trials, releases, P)."""
+    """Return projections of releases without and with the canary: twice (trials, releases, P)."""
     direction = np.where(np.arange(claim.dimension) % 2 == 0, 1.0, -1.0)
     direction /= math.sqrt(claim.dimension)  # (m,)
     signs = np.where(np.arange(releases) % 2 == 0, 1.0, -1.0)
@@ -211,14 +244,16 @@ def _observe(
 
 
 def _scores(pilot: Trials, claim: Claim, releases: int) -> list[Score]:
-    """How to tell the two inputs apart: larger means that the canary is there."""
+    """Return two scores that are larger where the canary's message is present."""
     absent, present = (part.reshape(len(part), -1) for part in pilot)  # (trials, releases P)
     spread = np.cov(absent, rowvar=False).reshape(absent.shape[1], -1)
     gap = present.mean(axis=0) - absent.mean(axis=0)
-    floor = 1e-9 * float(np.trace(spread) + (gap**2).sum()) or 1.0  # some noise may cancel out
+    # Where noise cancels, the covariance is singular; a small ridge keeps the solution finite.
+    floor = 1e-9 * float(np.trace(spread) + (gap**2).sum()) or 1.0
     linear = np.linalg.solve(spread + floor * np.eye(len(spread)), gap)
 
-    # One number a release, 0 without the canary and 1 with it, for the likelihood ratio.
+    # For the likelihood ratio, scale each release so that its mean is 0 without the canary's
+    # message and 1 where the message is in the sample.
     response = np.maximum(gap.reshape(releases, -1).mean(axis=0), 0.0) / claim.sampling_rate
     unit = float((response**2).sum()) or 1.0
     z, q = claim.noise_multiplier, claim.sampling_rate
@@ -237,7 +272,7 @@ def _scores(pilot: Trials, claim: Claim, releases: int) -> list[Score]:
 
 @dataclass(frozen=True)
 class _Thresholds:
-    """Where to cut a score: for epsilon from above, from below, and for the whole profile."""
+    """The thresholds of a score: for epsilon, epsilon with inputs exchanged, and the profile."""
 
     cuts: tuple[float, float, float]
     value: float
@@ -246,27 +281,31 @@ class _Thresholds:
 def _thresholds(
     scores: tuple[Array, Array], claim: Claim, releases: int, trials: int, error: float
 ) -> _Thresholds:
-    """The cuts that promise most on the pilot, judged as ``trials`` fresh ones would be."""
+    """Return the thresholds that are best on the pilot, at the bounds of ``trials`` trials."""
     both = np.sort(np.concatenate(scores))
     picks = np.unique(np.linspace(0, len(both) - 2, min(len(both) - 1, 400)).astype(int))
     cuts = 0.5 * (both[picks] + both[picks + 1])  # (c,)
     false, true = ((part[:, None] > cuts).mean(axis=0) for part in scores)
     high = _upper(false * trials, trials, error)
     low = _lower(true * trials, trials, error)
-    # How far two Gaussians must be apart to be told apart so well, given that the canary takes
-    # part with this probability only.
+    # The distance of two Gaussians with these rates, given that the canary's message is in the
+    # sample of at least one release with this probability only.
     chance = 1.0 - (1.0 - claim.sampling_rate) ** releases
     taking_part = np.clip((low - (1.0 - chance) * high) / chance, 1e-300, 1.0 - 1e-16)
     separation = special.ndtri(taking_part) - special.ndtri(np.minimum(high, 1.0 - 1e-16))
     gains = np.stack(
-        [_above(high, low, claim.delta), _below(high, low, claim.delta), separation]
+        [
+            _least_epsilon(high, low, claim.delta),
+            _least_epsilon_exchanged(high, low, claim.delta),
+            separation,
+        ]
     )  # (3, c)
     first, second, third = cuts[gains.argmax(axis=1)].tolist()
     return _Thresholds((first, second, third), float(separation.max()))
 
 
 def _rates(absent: Array, present: Array, cut: float, error: float) -> tuple[Array, Array]:
-    """An upper bound on the false-positive rate and a lower one on the true-positive rate."""
+    """Return an upper bound of the false-positive and a lower bound of the true-positive rate."""
     return (
         _upper(np.array((absent > cut).sum()), len(absent), error),
         _lower(np.array((present > cut).sum()), len(present), error),
@@ -274,36 +313,44 @@ def _rates(absent: Array, present: Array, cut: float, error: float) -> tuple[Arr
 
 
 def _lower(hits: Array, trials: int, error: float) -> Array:
-    """Clopper and Pearson: the rate is below this with at most the error probability."""
+    """Return a bound that the rate is below with at most the error probability.
+
+    Clopper and Pearson's, as :func:`_upper`.
+    """
     inside = np.maximum(hits, 1e-9)
     return np.where(hits > 0, special.betaincinv(inside, trials - hits + 1.0, error), 0.0)
 
 
 def _upper(hits: Array, trials: int, error: float) -> Array:
-    """Clopper and Pearson: the rate is above this with at most the error probability."""
+    """Return a bound that the rate is above with at most the error probability."""
     left = np.maximum(trials - hits, 1e-9)
     return np.where(hits < trials, special.betaincinv(hits + 1.0, left, 1.0 - error), 1.0)
 
 
-def _above(false: Array, true: Array, delta: float) -> Array:
-    """TPR <= e^eps FPR + delta, solved for epsilon."""
+def _least_epsilon(false: Array, true: Array, delta: float) -> Array:
+    """Return the least epsilon with TPR <= e^epsilon FPR + delta."""
     return np.log(np.maximum(true - delta, 1e-300)) - np.log(false)
 
 
-def _below(false: Array, true: Array, delta: float) -> Array:
-    """The same with the inputs changed over: TNR <= e^eps FNR + delta."""
-    return _above(1.0 - true, 1.0 - false, delta)
+def _least_epsilon_exchanged(false: Array, true: Array, delta: float) -> Array:
+    """Return the least epsilon with TNR <= e^epsilon FNR + delta: the inputs are exchanged."""
+    return _least_epsilon(1.0 - true, 1.0 - false, delta)
 
 
 def _largest_noise(claim: Claim, releases: int, false: float, true: float) -> float:
-    """The largest noise multiplier whose privacy profile allows these rates; inf if all do."""
+    """Return the largest noise multiplier whose privacy profile allows these rates.
+
+    The search ends within a factor of 1.002, and returns infinity where no noise multiplier up to
+    100 times the claim is contradicted.
+    """
     epsilons = np.concatenate([np.linspace(0.0, 2.0, 21), np.geomspace(2.2, 60.0, 25)])
 
     def allowed(z: float) -> bool:
-        profile = pld.delta(claim.runs(releases, z), epsilons)
+        profile = pld.delta(claim.event_counts(releases, z), epsilons)
         growth = np.exp(epsilons)
-        high = np.all(true <= growth * false + profile)
-        return bool(high and np.all(1.0 - false <= growth * (1.0 - true) + profile))
+        # TPR <= e^epsilon FPR + delta at every epsilon, in both directions
+        one = np.all(true <= growth * false + profile)
+        return bool(one and np.all(1.0 - false <= growth * (1.0 - true) + profile))
 
     low, high = claim.noise_multiplier, claim.noise_multiplier
     while allowed(high):

@@ -20,7 +20,7 @@ clipped vectors, is at most :math:`S / \sqrt P` long. The ratio is
 .. math:: z \sqrt{M P} / (N q).
 
 Above 1 the noise is longer than any signal can be. At a given epsilon z grows slower than q, so
-the ratio is least at q = 1: unless z is fixed, sampling reduces the traffic, not the noise.
+the ratio is least at q = 1: sampling lowers the noise multiplier, but not the noise of the mean.
 """
 
 from __future__ import annotations

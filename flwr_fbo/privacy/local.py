@@ -1,20 +1,21 @@
-r"""Privacy for agents that do not trust the server: what they send is private already.
+r"""Local privacy: an agent makes its answer private before the answer leaves the agent.
 
 Notation
 
-==================  =====================================  =========
+==================  =====================================  ==========
 paper (LDP-BO)      here                                   shape
-==================  =====================================  =========
+==================  =====================================  ==========
 ``B + R``           ``bound``                              scalar
-``CTL(epsilon)``    ``LaplaceReward(bound, epsilon)``      (Curator 1)
+``CTL(epsilon)``    ``LaplaceReward(bound, epsilon)``      Curator 1
 ``L = 2(B+R)/eps``  ``LaplaceReward.scale``                scalar
-``omega_n``         what ``LocalGaussian`` is given        (M,)
-==================  =====================================  =========
+``omega_n``         ``value`` of ``LocalGaussian``         (M,)
+==================  =====================================  ==========
 
-Local neighbours are *any two* inputs: of two clipped vectors, twice the clip apart. Every
-mechanism clips before it adds noise, so that the guarantee holds even where the assumption that
-motivated the bound does not; and every mechanism says which event its answer costs, so that a
-:class:`LocalBudget` can keep the agent's own books across runs.
+The guarantee of an answer holds against everybody who sees the answer, the server included. Its
+neighbouring relation is *any two* values of the agent, so two clipped vectors can lie twice the
+clip apart. Every mechanism clips before it adds noise. The guarantee therefore holds even where
+the assumption behind the bound is wrong. Every mechanism also states the event of one answer,
+with which a :class:`LocalBudget` adds up the agent's cost over all its runs.
 """
 
 from __future__ import annotations
@@ -41,21 +42,22 @@ T = TypeVar("T")
 
 
 class LocalMechanism(Protocol[T]):
-    """What turns an agent's value into one that may leave."""
+    """A function that makes an agent's value private."""
 
     def release(self, value: T, entropy: Entropy) -> T:
-        """The value, made private."""
+        """Return the value with noise."""
 
     def event(self, round: int = 0) -> Event:
-        """What one answer costs."""
+        """Return the event of one answer, which a budget charges."""
 
 
 @dataclass(frozen=True)
 class LaplaceReward:
     """CTL(epsilon): a reward clipped to [-bound, bound], with Laplace noise of scale 2 bound / eps.
 
-    epsilon-LDP by Lemma 1 of the paper, for every reward, since it is clipped first. The noise is
-    exact (:mod:`flwr_fbo.privacy.noise`): the answer is a rounding of the continuous mechanism's.
+    One answer is epsilon-locally private by Lemma 1 of the paper, for every reward, as the reward
+    is clipped first. The noise is exact: the answer is a rounding of the continuous mechanism's
+    (:mod:`flwr_fbo.privacy.noise`).
     """
 
     bound: float
@@ -68,18 +70,18 @@ class LaplaceReward:
 
     @property
     def scale(self) -> float:
-        """The scale of the noise; its variance is twice the square of this."""
+        """Return the scale b of the noise, whose variance is 2 b^2."""
         return math.nextafter(2.0 * self.bound / self.epsilon, math.inf)
 
     def release(self, value: float, entropy: Entropy) -> float:
-        """The reward, made private: the only thing about it that may leave."""
+        """Return the clipped reward with Laplace noise, the only result that may be sent."""
         lattice = Lattice(self.scale)
         units = lattice.quantise(np.array([_clipped(value, self.bound)]))
         drawn = noise.draw_rounded(noise.LAPLACE, lattice.units, 1, entropy)
         return float(lattice.values(units + drawn)[0])
 
     def event(self, round: int = 0) -> LaplaceRelease:
-        """See :class:`LocalMechanism`."""
+        """Return the event of one answer."""
         return LaplaceRelease(self.epsilon, round)
 
 
@@ -87,7 +89,9 @@ class LaplaceReward:
 class GaussianReward:
     """A reward clipped to [-bound, bound], with the least Gaussian noise for (epsilon, delta).
 
-    For learners that want light tails. Calibrated exactly, after Balle and Wang.
+    One answer is (epsilon, delta)-locally private, by the exact condition of Balle and Wang
+    (:func:`flwr_fbo.privacy.calibration.gaussian_multiplier`). The mechanism is for learners that
+    need noise with light tails.
     """
 
     bound: float
@@ -100,16 +104,16 @@ class GaussianReward:
 
     @cached_property
     def mechanism(self) -> GaussianSum:
-        """The mechanism over the range of the clipped reward."""
+        """Return the mechanism for clipped rewards, any two of which are 2 bound apart at most."""
         return GaussianSum(2.0 * self.bound, gaussian_multiplier(self.epsilon, self.delta))
 
     def release(self, value: float, entropy: Entropy) -> float:
-        """The reward, made private."""
+        """Return the clipped reward with Gaussian noise, the only result that may be sent."""
         units = self.mechanism.quantise(np.array([_clipped(value, self.bound)]))
         return float(self.mechanism.release(units[0], entropy)[0])
 
     def event(self, round: int = 0) -> GaussianRelease:
-        """See :class:`LocalMechanism`."""
+        """Return the event of one answer."""
         return GaussianRelease(self.mechanism.noise_multiplier, 1.0, round)
 
 
@@ -117,9 +121,9 @@ class GaussianReward:
 class LocalGaussian:
     """A vector clipped at the agent, with Gaussian noise of deviation z times *twice* the clip.
 
-    Two clipped vectors can lie 2 ``clip`` apart, and a server that is not trusted sees each
-    message by itself: that is the sensitivity, and neither sampling nor the sum over agents
-    helps. Works below any strategy; the server's own noise, if any, comes on top.
+    The sensitivity is 2 ``clip``, the distance of two opposite clipped vectors. The server sees
+    every message by itself, so neither sampling nor the sum over agents lowers the cost. The
+    mechanism works under any strategy; noise that the server adds is additional.
     """
 
     clip: float
@@ -131,18 +135,19 @@ class LocalGaussian:
 
     @classmethod
     def for_budget(cls, clip: float, epsilon: float, delta: float, answers: int) -> Self:
-        """The least noise for so many answers at (epsilon, delta) in total."""
-        # Gaussian releases compose exactly: n of them are one with sqrt(n) less noise.
-        total = gaussian_multiplier(epsilon, delta) * math.sqrt(checks.count("answers", answers))
-        return cls(clip, total * (1.0 + 1e-3))  # the grid of losses rounds epsilon up
+        """Return the mechanism with which ``answers`` answers cost (epsilon, delta) together."""
+        # n Gaussian releases cost exactly as much as one with a multiplier sqrt(n) times smaller.
+        z = gaussian_multiplier(epsilon, delta) * math.sqrt(checks.count("answers", answers))
+        # A budget's accountant rounds epsilon up, and must not refuse the last answer for that.
+        return cls(clip, z * (1.0 + 1e-3))
 
     @cached_property
     def mechanism(self) -> GaussianSum:
-        """The mechanism over all clipped vectors."""
+        """Return the mechanism for clipped vectors, any two of which are 2 clip apart at most."""
         return GaussianSum(2.0 * self.clip, self.noise_multiplier)
 
     def release(self, value: Array, entropy: Entropy) -> Array:
-        """The vector, made private: (M,)."""
+        """Return the clipped vector with Gaussian noise, the only result that may be sent: (M,)."""
         vector = np.asarray(value, dtype=np.float64)
         if vector.ndim != 1:
             raise checks.PrivacyError(f"`value` must have shape (m,), but got {vector.shape}")
@@ -150,15 +155,15 @@ class LocalGaussian:
         return self.mechanism.release(units[0], entropy)
 
     def event(self, round: int = 0) -> GaussianRelease:
-        """See :class:`LocalMechanism`."""
+        """Return the event of one answer."""
         return GaussianRelease(self.noise_multiplier, 1.0, round)
 
 
 class LocalBudget:
-    """One agent's own budget, kept in its own file, over all the runs it takes part in.
+    """One agent's own budget, in the agent's own file, over all the runs it takes part in.
 
-    With ``delta=0`` only Laplace answers are possible and their epsilons add up (answering k
-    times costs k epsilon); with a positive delta, privacy-loss distributions keep the books.
+    With ``delta=0`` only Laplace answers are possible, and their epsilons add up: k answers cost
+    k epsilon. With a positive delta the cost is computed with privacy-loss distributions.
     """
 
     def __init__(self, ledger: Ledger, budget: PrivacyBudget) -> None:
@@ -168,10 +173,12 @@ class LocalBudget:
     def open(
         cls, path: str | os.PathLike[str], owner: str, epsilon: float, delta: float = 0.0
     ) -> Self:
-        """The budget in this file, continued if it is there and made if it is not."""
+        """Return the budget in this file. Create the file if there is none.
+
+        A file of another owner or of another delta is refused.
+        """
         header: dict[str, Any] = {"owner": owner, "delta": delta}
-        # A file without one whole line is what a crash while it was made leaves: no answer
-        # was ever given from it.
+        # A file without one whole line is left by a crash during its creation, before any answer.
         where = Path(path)
         if where.exists() and b"\n" not in where.read_bytes():
             where.unlink()
@@ -184,26 +191,30 @@ class LocalBudget:
             raise
 
     def answer(self, mechanism: LocalMechanism[T], value: T, entropy: Entropy, round: int = 0) -> T:
-        """Pay for an answer, then make it; :class:`BudgetExceeded` refuses, and nothing leaves."""
+        """Charge an answer, then return the answer with noise.
+
+        An answer that would exceed the budget raises :class:`BudgetExceeded` before any noise is
+        drawn.
+        """
         self._budget.charge(mechanism.event(round))
         return mechanism.release(value, entropy)
 
     def would_exceed(self, mechanism: LocalMechanism[T]) -> bool:
-        """Whether the next such answer would be refused."""
+        """Return whether one more answer of this mechanism would exceed the budget."""
         return self._budget.would_exceed(mechanism.event())
 
     @property
     def spent(self) -> float:
-        """Epsilon so far, over all runs."""
+        """Return the epsilon of all answers so far, over all runs."""
         return self._budget.spent
 
     @property
     def remaining(self) -> float:
-        """Epsilon that is left."""
+        """Return the epsilon of the budget less the epsilon spent, at least 0."""
         return self._budget.remaining
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         self._ledger.close()
 
     def __enter__(self) -> Self:
@@ -214,14 +225,17 @@ class LocalBudget:
 
 
 def _clipped(value: float, bound: float) -> float:
+    """Return the reward, clipped to [-bound, bound]."""
     if isinstance(value, bool) or not isinstance(value, (int, float, np.number)):
         raise checks.PrivacyError("a reward must be a number, but is not")
+    # The messages never hold the reward itself, which is private.
     if math.isnan(value):
-        raise checks.PrivacyError("a reward must be a number, but is NaN")  # never its value
+        raise checks.PrivacyError("a reward must be a number, but is NaN")
     return float(min(bound, max(-bound, value)))
 
 
 def _check_scale(scale: float, epsilon: float) -> None:
+    """Refuse an epsilon or a scale of noise that the lattice cannot hold."""
     if not (1e-250 < scale < 1e250 and 1e-9 <= epsilon <= 1e4):
         raise checks.PrivacyError(
             f"`epsilon` must be in [1e-9, 1e4] and give a scale in (1e-250, 1e250), "

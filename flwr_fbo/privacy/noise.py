@@ -2,15 +2,15 @@ r"""Gaussian and Laplace noise, rounded to integers, with exact probabilities.
 
 Notation
 
-=============  =====================================================  ==========
-symbol         here                                                   shape
-=============  =====================================================  ==========
-``X``          a standard normal or Laplace variable                  real
-``s``          ``scale``, the scale of the noise in lattice units     scalar
-``K``          ``draw_rounded``, round(s X)                           (count,)
-``T(x)``       ``NoiseDistribution.tail``, P(\|X\| > x)               scalar
-``V``          uniform in (0, 1); ``v`` in doubles                    (count,)
-=============  =====================================================  ==========
+==========================================  ==============================  ==========
+symbol                                      here                            shape
+==========================================  ==============================  ==========
+``X``, a standard normal or Laplace number  ``NoiseDistribution``           scalar
+``s``, scale of the noise in lattice units  ``scale``                       scalar
+``K = round(s X)``                          ``draw_rounded(...)``           (count,)
+``T(x) = P(|X| > x)``                       ``NoiseDistribution.tail``      scalar
+``V``, uniform in (0, 1)                    ``v``, in doubles               (count,)
+==========================================  ==============================  ==========
 
 **Why not** ``x + scale * normal()`` **in floating point.** Doubles are not real numbers. The low
 bits that a sum of doubles can have depend on its terms, so the released number reveals what the

@@ -1,40 +1,44 @@
-r"""When to release and from how many agents, for the most that agents can use of an epsilon.
+r"""The choice of the rounds that release and of the sampling rate, for a given budget.
 
-The paper releases every round at one q and z. But what the others know is worth most to an
-agent that knows little itself, so late releases are hardly used; and the more releases share a
-budget, the noisier each is. So a schedule is chosen by what it is worth.
+The paper releases in every round, at one q and z. But the shared function helps an agent most
+while the agent has few scores of its own, so late releases are hardly used. And the more
+releases share a budget, the more noise each one has. The schedule of greatest worth is chosen;
+the worth is defined below.
 
 Notation
 
-==============================================  ===========================  ========
-symbol                                          here                         shape
-==============================================  ===========================  ========
-``N, T, epsilon, delta``                        the arguments                scalars
-``L``, the norm of an agent's vector            ``longest``                  scalar
-``n_t = n_0 + t``, an agent's scores in round t  ``initial + t``             scalar
-``u_t = 1 / n_t``                               what advice is worth in round t
-``A_t = A n_t / (n_t + h)``                     signal of a release (below)  scalar
-``sigma = z L / (N q)``                         its noise at any point       scalar
-``tau^2 = L^2 c / (N q)``                       its sampling error, squared  scalar
-==============================================  ===========================  ========
+================================================  =====================  =======
+symbol                                            here                   shape
+================================================  =====================  =======
+``N, T, epsilon, delta``                          the arguments          scalars
+``L``, the norm bound of an agent's vector        ``norm_bound``         scalar
+``n_t = n_0 + t``, an agent's scores in round t   ``initial + t``        scalar
+``u_t = 1 / n_t``, use of a release in round t    ``use``                (T,)
+``A_t = A n_t / (n_t + h)``, signal of a release  root of ``signal``     (K,)
+``sigma = z L / (N q)``, its noise at any point   ``noise``              scalar
+``tau^2 = (c L)^2 / (N q)``, sampling variance    in ``error``           scalar
+``A``, ``h``, ``c``                               the constants below    scalars
+================================================  =====================  =======
 
 A released function has noise of standard deviation sigma at every point of the space, because
 features have norm one. Its signal, the spread of the agents' mean function over the space, grows
-with what they have seen. The part of the released function that is signal is
-:math:`g_t = A_t^2 / (A_t^2 + \sigma^2 + \tau^2)`, and the worth of a schedule is
-:math:`\sum_t u_t \, g_{r(t)}` over the rounds, r(t) being the latest release before round t,
-with a part for those who join later and for the recommendation, who have the last one.
+with the agents' scores. The share of the released function that is signal is
+:math:`g_t = A_t^2 / (A_t^2 + \sigma^2 + \tau^2)`. The worth of a schedule is the mean of
+:math:`g_{r(t)}` over the rounds with weights u_t, where r(t) is the latest release before round
+t. A part ``NEWCOMERS`` of the worth is the share of the last release, which agents that join
+later and the recommendation use.
 
-Candidates are schedules 0, 1, ... whose gaps grow by a factor (1: evenly), cut after K releases,
-for all K and a few factors, with and without one more in the last round that can be used, each
-at the z that makes K releases cost epsilon. All releases share one
-z. For this search the cost of sampled releases is taken from the central limit theorem of
+Candidates are schedules 0, 1, ... whose gaps grow by a factor (factor 1: all gaps are equal), cut
+after K releases, for all K and a few factors, with and without one more release in the last
+round. Each has the z with which its releases cost epsilon; all releases of a run share one z.
+
+Only for this search, the cost of sampled releases is approximated by the central limit theorem of
 Gaussian differential privacy (Dong, Roth and Su 2022, Section 5.2):
-:math:`\mu = q \sqrt{K (e^{1/z^2} - 1)}`; what a run is charged is exact. A smaller q saves
-messages, and for many agents costs nothing that matters: the smallest is taken that keeps
-``KEPT`` of what q = 1 is worth.
+:math:`\mu = q \sqrt{K (e^{1/z^2} - 1)}`. The run's noise and its charges come from an accountant
+that bounds epsilon from above. With a smaller q fewer vectors enter a sum, which for many agents
+loses almost nothing: the smallest q is chosen that keeps ``KEPT`` of the worth at q = 1.
 
-A and h were read off the development runs of docs/defaults.md. They decide only between
+A and h were estimated from the development runs of docs/defaults.md. They decide only between
 schedules of nearly the same worth.
 """
 
@@ -48,23 +52,25 @@ import numpy as np
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy.calibration import gaussian_multiplier
 
-#: Spread of the agents' mean function, in standardised scores, once they know theirs well.
+#: A: the spread of the agents' mean function, in standardised scores, after many scores.
 SIGNAL = 0.5
-#: Scores with which an agent's function says half of what it will say.
+#: h: the number of scores after which an agent's function has half of its final signal.
 HALF_KNOWN = 5.0
-#: Spread of agents' functions about their mean at a point, over the norm of their vectors.
+#: c: the spread of agents' functions about their mean at a point, over their norm bound.
 DISAGREEMENT = 0.25
 #: Factors by which the gaps between releases grow.
 GROWTHS = (1.0, 1.5, 2.0, 3.0)
+#: Sampling rates to choose from, the largest first.
 RATES = (1.0, 0.5, 0.2, 0.1, 0.05, 0.02, 0.01, 1e-3, 1e-4, 1e-5)
+#: Share of the worth at q = 1 that a smaller q must keep.
 KEPT = 0.99
-#: Share of the worth that is what the last release says to those who come after the run.
+#: Share of the worth that is the share of signal in the last release.
 NEWCOMERS = 0.3
 
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """Rounds that release, how likely each counts an agent, and what that is worth of 1."""
+    """The rounds that release, the sampling rate, and the worth of the schedule, 1 at most."""
 
     rounds: tuple[int, ...]
     sampling_rate: float = 1.0
@@ -76,32 +82,45 @@ def plan_releases(
     rounds: int,
     epsilon: float,
     delta: float,
-    longest: float,
+    norm_bound: float,
     initial: int,
     sampling_rate: float | None = None,
     use: Array | None = None,
 ) -> ReleasePlan:
-    """The best schedule for this budget; ``sampling_rate`` is kept where it is given.
+    """Return the schedule of greatest worth for a budget.
 
-    ``use`` (T,) is u_t of the rounds 1 .. T, where it is not 1 / n_t: 1 - p_t of the papers.
+    Parameters
+    ----------
+    agents, rounds : int
+        N and T.
+    epsilon, delta : float
+        The budget of all releases together.
+    norm_bound : float
+        L, the norm to which an agent's vector is clipped.
+    initial : int
+        n_0, the scores of an agent before the first round.
+    sampling_rate : float, optional
+        q; by default the smallest that costs almost no worth.
+    use : Array, optional
+        u_t of the rounds 1, ..., T, (T,); by default 1 / n_t. The papers' is 1 - p_t.
     """
     if rounds < 1:
         return ReleasePlan((), sampling_rate or 1.0, 0.0)
-    privacy = 1.0 / gaussian_multiplier(epsilon, delta)  # mu, of all releases together
+    mu = 1.0 / gaussian_multiplier(epsilon, delta)  # of all releases together
     later = np.arange(1.0, rounds + 1)
     used = 1.0 / (initial + later) if use is None else use
     schedules = _candidates(rounds)
     made = []
     for rate in RATES if sampling_rate is None else (sampling_rate,):
-        worths = [_worth(s, agents, rate, privacy, longest, initial, used) for s in schedules]
+        worths = [_worth(s, agents, rate, mu, norm_bound, initial, used) for s in schedules]
         best = int(np.argmax(worths))
         made.append(ReleasePlan(schedules[best], rate, worths[best]))
     good = [plan for plan in made if plan.worth >= KEPT * made[0].worth]
-    return good[-1]
+    return good[-1]  # the smallest rate, as RATES fall
 
 
 def _candidates(rounds: int) -> list[tuple[int, ...]]:
-    """Schedules of releases in the rounds 0 .. T-1, fewest releases first."""
+    """Return the schedules to choose from, in the rounds 0 .. T-1, fewest releases first."""
     found: set[tuple[int, ...]] = set()
     for growth in GROWTHS:
         ends, gap = [0], 1.0
@@ -117,26 +136,29 @@ def _worth(
     schedule: tuple[int, ...],
     agents: int,
     rate: float,
-    privacy: float,
-    longest: float,
+    mu: float,
+    norm_bound: float,
     initial: int,
     use: Array,
 ) -> float:
-    """What a schedule is worth, over what perfect advice in every round would be."""
-    noise = _multiplier(privacy, len(schedule), rate) * longest / (agents * rate)
-    error = noise**2 + (DISAGREEMENT * longest) ** 2 / (agents * rate)
+    """Return the worth of a schedule, 1 for releases of pure signal in every round."""
+    noise = _multiplier(mu, len(schedule), rate) * norm_bound / (agents * rate)
+    error = noise**2 + (DISAGREEMENT * norm_bound) ** 2 / (agents * rate)
     known = initial + np.array(schedule, dtype=np.float64)
     signal = (SIGNAL * known / (known + HALF_KNOWN)) ** 2
-    share: Array = signal / (signal + error)  # (K,)
+    share: Array = signal / (signal + error)  # (K,), g_t
     later = np.arange(1, len(use) + 1)
-    latest = np.searchsorted(schedule, later, side="left") - 1  # released before the round
+    latest = np.searchsorted(schedule, later, side="left") - 1  # (T,), r(t)
     during = float((use * share[latest]).sum() / max(use.sum(), 1e-300))
     return (1.0 - NEWCOMERS) * during + NEWCOMERS * float(share[-1])
 
 
-def _multiplier(privacy: float, releases: int, rate: float) -> float:
-    """z of so many releases that together are mu-Gaussian private, nearly for rate < 1."""
-    each = privacy / math.sqrt(releases)
+def _multiplier(mu: float, releases: int, rate: float) -> float:
+    """Return the z with which all releases together are mu-Gaussian private.
+
+    The result is exact at rate 1 and an approximation below.
+    """
+    each = mu / math.sqrt(releases)
     if rate == 1.0:
         return 1.0 / each
-    return 1.0 / math.sqrt(math.log1p((each / rate) ** 2))
+    return 1.0 / math.sqrt(math.log1p((each / rate) ** 2))  # the central limit theorem, for z

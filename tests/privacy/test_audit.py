@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.privacy.audit import AuditResult, Claim, Release, audit, standard_release
+from flwr_fbo.privacy.audit import AuditResult, Claim, ReleaseStep, audit, standard_release
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import Entropy, poisson_sample, seeded_entropy
 from flwr_fbo.privacy.mechanisms import GaussianSum, clip_rows
@@ -24,7 +24,7 @@ def claim(z: float = 1.0, q: float = 1.0) -> Claim:
     return Claim(z, q, DELTA, AGENTS, DIMENSION, CLIP)
 
 
-def run(release: Release, said: Claim, seed: int = 0, **options) -> AuditResult:
+def run(release: ReleaseStep, said: Claim, seed: int = 0, **options) -> AuditResult:
     return audit(release, said, trials=1200, entropy=seeded_entropy(seed), **options)
 
 
@@ -70,7 +70,7 @@ def test_true_claims_fail_no_more_often_than_the_confidence_allows():
     assert sum(not result.passed for result in results) < 8
 
 
-def joint_step(z: float, q: float, weights: Array, *, shared: bool = False) -> Release:
+def joint_step(z: float, q: float, weights: Array, *, shared: bool = False) -> ReleaseStep:
     """The step of DP-FTS-DE for several sub-regions, divided by q as the server does."""
     regions = len(weights)
     mechanism = GaussianSum(joint_sensitivity(weights, CLIP * math.sqrt(regions)), z)
@@ -159,7 +159,7 @@ def test_results_can_be_read_and_stored():
     assert data["epsilon_lower"] == result.epsilon_lower
     assert "PASSED" in result.to_text()
     worse = run(standard_release(CLIP, 0.4, 1.0), claim())
-    assert "FAILED: the step tells more than is claimed" in worse.to_text()
+    assert "FAILED: the step reveals more than is claimed" in worse.to_text()
     assert worse.to_dict()["passed"] is False
 
 

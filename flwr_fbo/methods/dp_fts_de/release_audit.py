@@ -10,12 +10,13 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
-from flwr_fbo.privacy.audit import AuditResult, Claim, Release, audit
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+from flwr_fbo.privacy.audit import AuditResult, Claim, ReleaseStep, audit
 from flwr_fbo.privacy.entropy import Entropy
 
 
-def release_of(server: DPFTSDEServer) -> Release:
+def release_of(server: DPFTSDEServer) -> ReleaseStep:
     """The server's release step as the audit calls it: messages (N, M) to a vector (P M,)."""
 
     def release(messages: Array, entropy: Entropy) -> Array:
