@@ -113,6 +113,7 @@ class Evaluator:
         rng = np.random.default_rng([*self._seed, self.STREAM, round, play])
         start = time.perf_counter()
         score, failure = self._score(params, rng)
+        # Failures are recorded as well, so that a failing point is not paid for twice either.
         evaluation = Evaluation(
             round=round,
             play=play,
@@ -138,6 +139,7 @@ class Evaluator:
             score = self._function(params, rng)
         except Exception as error:
             return None, f"{type(error).__name__}: {error}"
+        # numpy's numbers are accepted, but not its arrays, nor Python's bool.
         plain: Any = score.item() if isinstance(score, np.generic) else score
         if isinstance(plain, bool) or not isinstance(plain, (int, float)):
             return None, f"the score must be a number, but got {score!r}"

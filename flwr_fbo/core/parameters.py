@@ -55,12 +55,13 @@ class Float:
     log: bool = False
 
     def __post_init__(self) -> None:
+        # The dataclass is frozen, so plain assignment is not possible.
         for name in ("low", "high"):
             object.__setattr__(self, name, _finite(name, getattr(self, name)))
         _check_log(self.log)
         if not self.low < self.high:
             raise SpaceError(f"`low < high` must hold, but got (low={self.low}, high={self.high})")
-        if not math.isfinite(self.high - self.low):
+        if not math.isfinite(self.high - self.low):  # both ends may be finite and this not
             raise SpaceError(
                 f"`high - low` must be finite, but got (low={self.low}, high={self.high})"
             )
@@ -77,6 +78,7 @@ class Float:
         self.check(value)
         scale: Callable[[Any], float] = math.log if self.log else float
         low, high, x = scale(self.low), scale(self.high), scale(value)
+        # Rounding may lead out of [0, 1] by one digit.
         return min(1.0, max(0.0, (x - low) / (high - low)))
 
     def from_unit(self, unit: float) -> float:
@@ -150,6 +152,7 @@ class Int:
             )
         if self.log and self.low < 1:
             raise SpaceError(f"`low >= 1` must hold on a log scale, but got low={self.low}")
+        # Neighbouring logarithms are nearest to each other at the upper end.
         if (self.high if self.log else self.size) > MOST_VALUES:
             raise SpaceError(
                 "an integer parameter must have at most 2^40 values (and on a log scale "
@@ -260,6 +263,7 @@ class Categorical:
     def _identities(self) -> list[tuple[str, Any]]:
         return [_identity(choice) for choice in self.choices]
 
+    # The generated method would take Categorical([1]) and Categorical([True]) as equal.
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Categorical):
             return NotImplemented

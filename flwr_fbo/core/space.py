@@ -57,6 +57,7 @@ __all__ = [
     "values_in",
 ]
 
+#: Names of the kinds in :meth:`Space.to_dict`, which files and messages hold.
 _KINDS: dict[str, type[Parameter]] = {"float": Float, "int": Int, "categorical": Categorical}
 
 
@@ -105,6 +106,7 @@ class Space:
                 raise SpaceError(
                     f"parameter {name!r} must be a Float, Int or Categorical, but got {parameter!r}"
                 )
+        # A copy: the caller's mapping may change later.
         object.__setattr__(self, "parameters", dict(self.parameters))
         if self.points is not None:
             object.__setattr__(self, "points", self._checked_points(self.points))
@@ -208,7 +210,7 @@ class Space:
         """
         rows = np.atleast_2d(np.asarray(units, dtype=np.float64))  # (n, D)
         if not any(isinstance(p, Categorical) for p in self.parameters.values()):
-            return rows
+            return rows  # without a copy: a search embeds thousands of rows
         columns: list[Array] = []
         for i, parameter in enumerate(self.parameters.values()):
             if isinstance(parameter, Categorical):
@@ -235,21 +237,14 @@ class Space:
             if not len(inside):
                 raise SpaceError(f"no point of the finite space lies in the box [{low}, {high}]")
             return np.asarray(inside[rng.integers(len(inside), size=n)])
-        uniform = rng.uniform(low, high, (n, self.dimension))
+        units = rng.uniform(low, high, (n, self.dimension))
         if self.continuous:
-            return uniform
+            return units
         lows, highs = (np.broadcast_to(v, self.dimension) for v in (low, high))
-        # A box may cut a cell. Discrete coordinates are drawn anew from whole cells, as far as
-        # the representatives lie in the box.
-        for i, (name, p) in enumerate(self.parameters.items()):
-            if isinstance(p, Float):
-                continue
-            first, last = values_in(p, lows[i], highs[i])
-            if first > last:
-                raise SpaceError(f"parameter {name!r} has no value in [{lows[i]}, {highs[i]}]")
-            cells = rng.uniform(cell_start(p, first), cell_start(p, last + 1), n)
-            uniform[:, i] = p.unit(np.clip(p.index(cells), first, last))
-        return uniform
+        for i, (name, parameter) in enumerate(self.parameters.items()):
+            if not isinstance(parameter, Float):
+                units[:, i] = _sample_values(name, parameter, n, rng, lows[i], highs[i])
+        return units
 
     @staticmethod
     def inside(rows: Array, low: float | Array, high: float | Array) -> NDArray[np.bool_]:
@@ -278,7 +273,7 @@ class Space:
             points = description["points"]
             listed = None if points is None else np.asarray(points, dtype=np.float64)
         except SpaceError:
-            raise
+            raise  # a parameter's own message says more than the one below
         except (KeyError, TypeError, AttributeError, ValueError, OverflowError) as error:
             raise SpaceError(f"not the description of a space: {error!r}") from None
         return cls(parameters, listed)
@@ -306,6 +301,23 @@ class Space:
 
     def __hash__(self) -> int:
         return hash(tuple(self.parameters.items()))
+
+
+def _sample_values(
+    name: str,
+    parameter: Int | Categorical,
+    n: int,
+    rng: np.random.Generator,
+    low: float,
+    high: float,
+) -> Array:
+    """Draw coordinates of a discrete parameter in [low, high): (n,)."""
+    first, last = values_in(parameter, low, high)
+    if first > last:
+        raise SpaceError(f"parameter {name!r} has no value in [{low}, {high}]")
+    # The interval may cut a cell. Values whose representative lies inside count as a whole.
+    cells = rng.uniform(cell_start(parameter, first), cell_start(parameter, last + 1), n)
+    return parameter.unit(np.clip(parameter.index(cells), first, last))
 
 
 def _plain(value: Any) -> Any:

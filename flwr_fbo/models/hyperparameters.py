@@ -123,17 +123,7 @@ def fit(
     x, y = _subset(x, y, rng)
     squared = pair_distances(x, parameter_of_column(space))
     centre, spread, bounds = _prior(space.dimension, lengthscale, noise)
-    shape = kernel_named(kernel)
-
-    def losses(z: Array) -> tuple[Array, Array]:
-        """Return minus the log posterior (B,), and its gradient (B, D + 2)."""
-        value, gradient = log_marginal_likelihood(shape, squared, y, centre + spread * z)
-        return 0.5 * (z * z).sum(axis=1) - value, z - spread * gradient
-
-    def loss(z: Array) -> tuple[float, Array]:
-        value, gradient = losses(z[None])
-        return value[0], gradient[0]
-
+    posterior = _LogPosterior(kernel_named(kernel), squared, y, centre, spread)
     if before is None:
         starts = rng.standard_normal((restarts, len(centre)))
         starts[0] = 0.0
@@ -141,15 +131,34 @@ def fit(
         starts = (before.logarithms[None] - centre) / spread
     starts = np.clip(starts, *bounds)
     if len(starts) > 2:  # a full ascent only from the median and from the best draw
-        starts = starts[[0, 1 + int(np.argmin(losses(starts[1:])[0]))]]
-    fits = [
-        minimize(loss, z, jac=True, method="L-BFGS-B", bounds=bounds.T, options=OPTIMISER_OPTIONS)
-        for z in starts
-    ]
-    best = np.exp(centre + spread * min(fits, key=lambda result: result.fun).x)
-    return Hyperparameters(
-        tuple(map(float, best[: space.dimension])), float(best[-2]), float(best[-1])
-    )
+        starts = starts[[0, 1 + int(np.argmin(posterior.losses(starts[1:])[0]))]]
+    settings = {"jac": True, "method": "L-BFGS-B", "bounds": bounds.T, "options": OPTIMISER_OPTIONS}
+    fits = [minimize(posterior.loss, z, **settings) for z in starts]
+    best = min(fits, key=lambda result: result.fun).x
+    *lengthscales, variance, fitted_noise = np.exp(centre + spread * best).tolist()
+    return Hyperparameters(tuple(lengthscales), variance, fitted_noise)
+
+
+@dataclass(frozen=True)
+class _LogPosterior:
+    """The function that a fit maximises: log likelihood plus log prior, in coordinates z."""
+
+    kernel: Kernel
+    squared: Array
+    y: Array
+    centre: Array
+    spread: Array
+
+    def losses(self, z: Array) -> tuple[Array, Array]:
+        """Return minus the log posterior (B,) and its gradient (B, D + 2) at z (B, D + 2)."""
+        theta = self.centre + self.spread * z
+        value, gradient = log_marginal_likelihood(self.kernel, self.squared, self.y, theta)
+        return 0.5 * (z * z).sum(axis=1) - value, z - self.spread * gradient
+
+    def loss(self, z: Array) -> tuple[float, Array]:
+        """Return :meth:`losses` at a single z (D + 2,), as scipy asks for it."""
+        value, gradient = self.losses(z[None])
+        return value[0], gradient[0]
 
 
 def _prior(

@@ -108,7 +108,7 @@ class PriorMeanProcess:
 
     @cached_property
     def _beta(self) -> tuple[Array, Array]:
-        """Return beta_hat = b + B H' w (J,), and C = B - B H' R'R H B (J, J)."""
+        """Return beta_hat (J,) = b + B H' w, and C (J, J) = B - B H' R'R H B."""
         mean, spread = self._prior
         shrunk = self._root @ self._prior_cross.T  # (t, J)
         return mean + self._prior_cross @ self._weights, np.diag(spread) - shrunk.T @ shrunk
@@ -201,14 +201,10 @@ class PriorMeanProcess:
         self, x: Array, shared: tuple[Array, Array] | None
     ) -> tuple[Array, Array, ChainRule]:
         """Return moments and chain rule, given the shared function (n,) and gradient (n, E)."""
-        kernel = self.process.kernel
+        kernel, points = self.process.kernel, self._columns[2]
         basis = _basis(len(x), None if shared is None else shared[0])
         scaled = x / kernel.lengthscales
-        minus_twice, lengths, points = self._columns
-        squared = scaled @ minus_twice  # r^2 = |p|^2 - 2 p'q + |q|^2
-        squared += lengths
-        squared += np.einsum("ne,ne->n", scaled, scaled)[:, None]
-        correlation, slope = kernel.profile(np.maximum(squared, 0.0, out=squared))
+        correlation, slope = kernel.profile(self._scaled_distance(scaled))
         mean, variance, half = self._moments(basis, correlation)
 
         def chain_rule(by_mean: Array, by_variance: Array) -> Array:
@@ -231,6 +227,14 @@ class PriorMeanProcess:
             return np.asarray(total)
 
         return mean, variance, chain_rule
+
+    def _scaled_distance(self, scaled: Array) -> Array:
+        """Return r^2 between scaled rows (n, E) and the points (n, t), from cached columns."""
+        minus_twice, lengths, _ = self._columns
+        squared = scaled @ minus_twice  # r^2 = |p|^2 - 2 p'q + |q|^2
+        squared += lengths
+        squared += np.einsum("ne,ne->n", scaled, scaled)[:, None]
+        return np.maximum(squared, 0.0, out=squared)
 
     @cached_property
     def _columns(self) -> tuple[Array, Array, Array]:

@@ -161,12 +161,7 @@ def _step(at: _Points, radius: Array, box: Box) -> tuple[Array, Array, np.ndarra
     A step reaches a top if the Hessian has no positive eigenvalue, and neither the radius nor the
     box cuts the step off.
     """
-    gradient, hessian, (low, high, width) = at.gradient, at.hessian, box
-    # Coordinates at an end of the box whose gradient points outwards do not move.
-    fixed = ((at.x <= low) & (gradient <= 0)) | ((at.x >= high) & (gradient >= 0))
-    if fixed.any():
-        gradient = np.where(fixed, 0.0, gradient)
-        hessian = np.where(fixed[:, :, None] | fixed[:, None, :], 0.0, hessian)
+    (low, high, width), (gradient, hessian) = box, _free_derivatives(at, box)
     values, vectors = np.linalg.eigh(hessian)
     sizes = np.abs(values)
     most = np.maximum(sizes[:, 0], sizes[:, -1])  # eigenvalues ascend
@@ -190,6 +185,19 @@ def _step(at: _Points, radius: Array, box: Box) -> tuple[Array, Array, np.ndarra
     better = cut_off & (alternative > predicted)
     trial = np.where(better[:, None], other, trial)
     return trial, np.where(better, alternative, predicted), to_top & ~cut_off
+
+
+def _free_derivatives(at: _Points, box: Box) -> tuple[Array, Array]:
+    """Return gradients (S, D) and Hessians (S, D, D), zero for coordinates that cannot move.
+
+    A coordinate cannot move at an end of the box if the gradient points outwards.
+    """
+    (low, high, _), gradient, hessian = box, at.gradient, at.hessian
+    fixed = ((at.x <= low) & (gradient <= 0)) | ((at.x >= high) & (gradient >= 0))
+    if not fixed.any():
+        return gradient, hessian
+    gradient = np.where(fixed, 0.0, gradient)
+    return gradient, np.where(fixed[:, :, None] | fixed[:, None, :], 0.0, hessian)
 
 
 def _within_radius(step: Array, radius: Array) -> tuple[Array, np.ndarray]:

@@ -80,6 +80,7 @@ def split_space(space: Space, count: int) -> Regions:
     """
     if count < 1:
         raise SettingsError(f"`regions` must be >= 1, but got {count!r}")
+    # There are few factorisations, so that all of them can be sorted.
     for splits in sorted(_factorisations(count, space.dimension), key=_unevenness):
         regions = Regions(splits)
         if _all_have_points(space, regions):
@@ -117,6 +118,7 @@ def _all_have_points(space: Space, regions: Regions) -> bool:
     """Return whether every sub-region holds at least one point of the space."""
     if space.points is not None:
         return len(np.unique(regions.locate(space.points))) == regions.count
+    # In a product of parameters, a box is empty only if a side of the box is empty.
     for parameter, k in zip(space.parameters.values(), regions.splits, strict=True):
         if k == 1 or isinstance(parameter, Float):
             continue
