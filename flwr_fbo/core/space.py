@@ -153,9 +153,14 @@ class Space:
         return all(isinstance(p, Float) for p in self.parameters.values())
 
     @property
+    def embedding_widths(self) -> list[int]:
+        """Return the number of columns of each parameter in :meth:`embed`."""
+        return [p.size if isinstance(p, Categorical) else 1 for p in self.parameters.values()]
+
+    @property
     def embedding_dimension(self) -> int:
-        """Return the number of columns of :meth:`embed`."""
-        return sum(p.size if isinstance(p, Categorical) else 1 for p in self.parameters.values())
+        """Return E, the number of columns of :meth:`embed`."""
+        return sum(self.embedding_widths)
 
     @property
     def sizes(self) -> tuple[int | None, ...]:

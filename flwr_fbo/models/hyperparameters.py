@@ -28,7 +28,7 @@ import numpy as np
 from scipy.linalg import lapack
 
 from flwr_fbo.core.arrays import Array, Indices
-from flwr_fbo.core.space import Categorical, Space
+from flwr_fbo.core.space import Space
 from flwr_fbo.models.kernels import Kernel, kernel_named
 
 #: Log-normal priors, for scores of about unit spread on the unit cube: the median, and the spread
@@ -74,8 +74,7 @@ class Hyperparameters:
 
 def parameter_of_column(space: Space) -> Indices:
     """Return the number of the parameter that each embedded column belongs to: (E,)."""
-    widths = [p.size if isinstance(p, Categorical) else 1 for p in space.parameters.values()]
-    return np.repeat(np.arange(len(widths)), widths)
+    return np.repeat(np.arange(space.dimension), space.embedding_widths)
 
 
 def prior_medians(

@@ -260,5 +260,4 @@ def _alternatives(parameter: Int | Categorical, current: Array) -> Array:
 
 def _first_columns(space: Space) -> Indices:
     """Return the first embedded column of each parameter: (D,)."""
-    widths = [p.size if isinstance(p, Categorical) else 1 for p in space.parameters.values()]
-    return np.concatenate([[0], np.cumsum(widths)[:-1]]).astype(np.int64)
+    return np.concatenate([[0], np.cumsum(space.embedding_widths)[:-1]]).astype(np.int64)
