@@ -15,9 +15,10 @@ from collections.abc import Callable
 import numpy as np
 
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings
-from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, ThompsonSettings
-from flwr_fbo.models.features import RandomFeatures, feature_scales
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.models.features import RandomFeatures, feature_lengthscales
 from flwr_fbo.models.kernels import kernel_named
 from flwr_fbo.search.regions import split_space
 
@@ -44,7 +45,7 @@ def sampler_with(
     rng = np.random.default_rng(seed)
     space = Space({f"x{i}": Float(0.0, 1.0) for i in range(dimension)})
     settings = settings or ThompsonSettings(features=count)
-    scales = settings.feature_lengthscale or feature_scales(count, dimension)
+    scales = settings.feature_lengthscale or feature_lengthscales(count, dimension)
     kernel = kernel_named("se", scales)
     features = RandomFeatures.draw(kernel, count, dimension, np.random.default_rng(0))
     sampler = ThompsonSampler(space, settings, features, (seed,))

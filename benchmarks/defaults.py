@@ -30,8 +30,8 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.comparators.rgpe import RGPEAgent, RGPESettings
 from flwr_fbo.methods.comparators.surrogates import GPSurrogates, History, numbers_sent
 from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 
 FIRST_SEED = 4000
 PAGE = Path(__file__).parents[1] / "docs" / "defaults.md"

@@ -40,7 +40,7 @@ from typing import Any
 
 from flwr_fbo.clients.background import busy
 from flwr_fbo.core.space import Float
-from flwr_fbo.runs.journal import Journal
+from flwr_fbo.runs.files.journal import Journal
 from flwr_fbo.simulation.simulate import resume, simulate_run
 from flwr_fbo.tasks import task
 
@@ -121,24 +121,24 @@ KILLS = [
     Step("in the middle of a charge", "flwr_fbo.privacy.ledger:_write", "half"),
     Step("after a charge", "flwr_fbo.privacy.ledger:Ledger.charge", "after"),
     Step("after the noise is drawn", "flwr_fbo.privacy.mechanisms:GaussianSum.release", "after"),
-    Step("before a checkpoint", "flwr_fbo.runs.directory:Checkpoint.save", "before"),
-    Step("in the middle of a checkpoint", "flwr_fbo.runs.directory:np.savez", "half"),
-    Step("before a checkpoint's rename", "flwr_fbo.runs.directory:Path.replace", "before"),
-    Step("after a checkpoint", "flwr_fbo.runs.directory:Checkpoint.save", "after"),
-    Step("in the table of rounds", "flwr_fbo.runs.directory:RoundTable._append", "before"),
+    Step("before a checkpoint", "flwr_fbo.runs.files.directory:Checkpoint.save", "before"),
+    Step("in the middle of a checkpoint", "flwr_fbo.runs.files.directory:np.savez", "half"),
+    Step("before a checkpoint's rename", "flwr_fbo.runs.files.directory:Path.replace", "before"),
+    Step("after a checkpoint", "flwr_fbo.runs.files.directory:Checkpoint.save", "after"),
+    Step("in the table of rounds", "flwr_fbo.runs.files.directory:RoundTable._append", "before"),
     Step("before an evaluation", "flwr_fbo.core.evaluation:Evaluator._score", "before"),
     Step("evaluated, not recorded", "flwr_fbo.core.evaluation:Evaluator._score", "after"),
-    Step("in the middle of a record", "flwr_fbo.runs.journal:_Whole.write", "half"),
-    Step("recorded, not answered", "flwr_fbo.runs.journal:Journal.append", "after"),
+    Step("in the middle of a record", "flwr_fbo.runs.files.journal:_Whole.write", "half"),
+    Step("recorded, not answered", "flwr_fbo.runs.files.journal:Journal.append", "after"),
     Step("before an agent's reply", "flwr_fbo.clients.tuning_client:FBOClient._answer", "after"),
 ]
 DISKS = [
     Step("disk full: charge", "flwr_fbo.privacy.ledger:_write", "full"),
-    Step("disk full: checkpoint", "flwr_fbo.runs.directory:np.savez", "full"),
-    Step("disk full: table of rounds", "flwr_fbo.runs.directory:RoundTable._append", "full"),
-    Step("disk full: journal", "flwr_fbo.runs.journal:_Whole.write", "full"),
+    Step("disk full: checkpoint", "flwr_fbo.runs.files.directory:np.savez", "full"),
+    Step("disk full: table of rounds", "flwr_fbo.runs.files.directory:RoundTable._append", "full"),
+    Step("disk full: journal", "flwr_fbo.runs.files.journal:_Whole.write", "full"),
     Step("read-only: charge", "flwr_fbo.privacy.ledger:_write", "read-only"),
-    Step("read-only: checkpoint", "flwr_fbo.runs.directory:np.savez", "read-only"),
+    Step("read-only: checkpoint", "flwr_fbo.runs.files.directory:np.savez", "read-only"),
 ]
 
 

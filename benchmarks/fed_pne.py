@@ -22,10 +22,14 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.comparators import load
-from flwr_fbo.methods.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings, result
+from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
+from flwr_fbo.methods.fed_pne.report import result
 from flwr_fbo.methods.fed_pne.search import NodeElimination
-from flwr_fbo.methods.fed_pne.settings import Confidence
+from flwr_fbo.methods.fed_pne.server import FedPNEServer
+from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.methods.owner import Owner
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.search.partition import Partition as Tree
 from flwr_fbo.tasks.papers.garland import DoubleSineTask, GarlandTask, RoughTask
@@ -360,10 +364,11 @@ def _row(runs: list[tuple[float, Any]]) -> list[str]:
 def _compare(
     name: str, kind: type[RoughTask], agents: int, seed: int, budget: int, values: dict[str, Any]
 ) -> tuple[float, Any]:
-    server_type, agent_type = load(name)
-    server = server_type(LINE, agents, server_type.settings_class(budget=budget, **values), seed)
+    method = find_method(name, "global")
+    parameters = RunParameters(LINE, agents, 0, seed)
+    server = method.make_server(parameters, method.settings_class(budget=budget, **values))
     tasks = tasks_of(kind, agents, seed)
-    if agent_type is FedPNEAgent:
+    if method.agent_kind == "fed-pne":
         return run(server, tasks, seed)
     parties = []
     for number, task in enumerate(tasks):
@@ -375,7 +380,11 @@ def _compare(
             (seed, number),
             lambda params, task=task: task.optimum() - task.expected(params),
         )
-        parties.append(agent_type(server.setup(), evaluator, records, (seed, number)))
+        parties.append(
+            method.make_agent(
+                server.setup(), evaluator, records, (seed, number), Owner("benchmark")
+            )
+        )
     while not server.finished:
         asked = server.requests(range(agents))
         server.close({n: parties[n].answer(request) for n, request in asked.items()})

@@ -16,14 +16,14 @@ import numpy as np
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
 from flwr_fbo.core.protocol import Setup
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, told
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, shared_weights
+from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.thompson.agent import ThompsonAgent
 from flwr_fbo.methods.thompson.sampler import advice_of
 from flwr_fbo.methods.thompson.server import ThompsonServer
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.runs.newcomer import Newcomer
 from flwr_fbo.runs.spec import RunSpec
-from flwr_fbo.strategies.base import RunPlan
 from flwr_fbo.tasks.task import Partition, Task
 
 #: Evaluations at which curves are printed.
@@ -84,7 +84,7 @@ def server_for(
     given = {"task": problem.tasks[0], "strategy": strategy, "agents": problem.agents, "seed": seed}
     spec = RunSpec.from_mapping({**given, **settings})
     initial = spec.strategy.settings.initial_points
-    plan = RunPlan(
+    plan = RunParameters(
         space=problem.space, agents=problem.agents, rounds=evaluations - initial, seed=seed
     )
     server = spec.strategy.build(plan)
@@ -137,7 +137,7 @@ def newcomer(
 ) -> Array:
     """The curve of a party that joins when everything is over, from what was released."""
     assert isinstance(server, DPFTSDEServer)
-    weights = told(server.settings, server.released)
+    weights = shared_weights(server.settings, server.released)
     assert weights is not None
     arrays = server.setup().arrays
     features = RandomFeatures(arrays["frequencies"], arrays["phases"])

@@ -28,14 +28,14 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from flwr_fbo import wire
-from flwr_fbo.clients.background import Job, JobError
+from flwr_fbo.clients.background import JobError, JobRecord
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space, SpaceError
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import Ledger, LedgerError
-from flwr_fbo.runs.directory import Checkpoint, RunDirectory, RunDirectoryError, _write_arrays
-from flwr_fbo.runs.journal import Journal, JournalError
+from flwr_fbo.runs.files.directory import Checkpoint, RunDirectory, RunDirectoryError, _write_arrays
+from flwr_fbo.runs.files.journal import Journal, JournalError
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 
@@ -136,12 +136,12 @@ def job(data: bytes) -> None:
     if data.startswith(b"{"):
         _write_arrays(path, {"state": np.frombuffer(data, dtype=np.uint8)})
     try:
-        found = Job.load(path)
+        found = JobRecord.load(path)
     except JobError:
         return
     if found is not None:
         found.save(path)
-        assert Job.load(path) is not None
+        assert JobRecord.load(path) is not None
 
 
 def config(data: bytes) -> None:

@@ -24,8 +24,10 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.space import Categorical, Space
-from flwr_fbo.methods.ldp import LDPSettings, make_learner, problem_presets, range_presets
 from flwr_fbo.methods.ldp.learner import Learner, UpperConfidence
+from flwr_fbo.methods.ldp.learners import make_learner
+from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
+from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.tasks.papers.ldp_synthetic import LDPSyntheticSettings, LDPSyntheticTask
 from flwr_fbo.tasks.task import Partition
 
@@ -60,9 +62,9 @@ def real(name: str, centred: bool = False) -> Bandit:
 
     directory = os.environ["FLWR_FBO_DATA"]
     raw = (
-        bandits.light_problem(bandits.light_sensors(directory))
+        bandits.light_problem(bandits.load_light_sensors(directory))
         if name == "light"
-        else bandits.stock_problem(bandits.stocks(directory))
+        else bandits.stock_problem(bandits.load_stocks(directory))
     )
     problem = raw.normalised()
     arms = Space({"arm": Categorical(tuple(range(len(problem.mean))))})

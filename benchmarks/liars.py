@@ -24,8 +24,8 @@ from flwr.app import ArrayRecord, Context, Message
 
 from flwr_fbo import wire
 from flwr_fbo.clients.client_app import client_app_of
-from flwr_fbo.runs.directory import RunDirectory
-from flwr_fbo.runs.result import outcome, read_evaluations
+from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.history import by_round, read_evaluations
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies.server_app import serve
@@ -76,7 +76,7 @@ def regret(given: dict[str, Any], lie: str, share: float) -> float:
         grid.rng = np.random.default_rng([spec.run.seed, count])
         serve(spec, grid, directory)
         honest = read_evaluations(directory.agents, agents)[count:]
-    found = outcome(honest, rounds).regret
+    found = by_round(honest, rounds).regret
     assert found is not None
     return float(np.mean(found))
 

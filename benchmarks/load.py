@@ -28,10 +28,11 @@ from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.privacy.entropy import system_entropy
 from flwr_fbo.privacy.mechanisms import GaussianSum
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.callbacks import Callback, RoundReport
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.engine import run
-from flwr_fbo.strategies import Callback, FBOStrategy, RoundReport
+from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.tasks import task
 
 

@@ -26,11 +26,13 @@ from scipy import stats
 from scipy.optimize import minimize
 
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.thompson.sampler import ThompsonSampler, ThompsonSettings
-from flwr_fbo.models.features import RandomFeatures, feature_scales
+from flwr_fbo.methods.thompson.sampler import ThompsonSampler
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.models.features import RandomFeatures, feature_lengthscales
 from flwr_fbo.models.gp import GaussianProcess, Path
 from flwr_fbo.models.kernels import kernel_named
-from flwr_fbo.models.prior_mean import TrendedProcess
+from flwr_fbo.models.prior_mean import PriorMeanProcess
+from flwr_fbo.search import acquisition
 from flwr_fbo.search.acquisition import CANDIDATES, STARTS, argmax, quasi_random
 from flwr_fbo.search.candidates import NearIncumbents
 from flwr_fbo.search.expected_improvement import Improvement
@@ -65,7 +67,7 @@ def surface(kind: str, dimension: int, seed: int) -> tuple[Any, Space, Regions, 
         y *= np.sign(y[0])  # the close ones are the good ones
     incumbents = x[np.argsort(y)[-INCUMBENTS:]]
     process = GaussianProcess(kernel, noise, x, (y - y.mean()) / y.std())
-    shared = kernel_named("se", feature_scales(200, dimension))
+    shared = kernel_named("se", feature_lengthscales(200, dimension))
     features = RandomFeatures.draw(shared, 200, dimension, rng)
     weights = rng.uniform(0.1, 2.0) * rng.standard_normal((regions.count, 200))
     advice = Path(features, weights)
@@ -74,7 +76,7 @@ def surface(kind: str, dimension: int, seed: int) -> tuple[Any, Space, Regions, 
     if kind == "path":
         return process.sample_path(rng), space, regions, incumbents
     told = advice if "advised" in kind or "P = 4" in kind else None
-    model = TrendedProcess(process, told, regions.locate(x))
+    model = PriorMeanProcess(process, told, regions.locate(x))
     if kind.startswith("path"):
         return model.sample_path(rng), space, regions, incumbents
     return Improvement.over(model), space, regions, incumbents
@@ -125,12 +127,12 @@ def regrets(dimension: int, seed: int) -> np.ndarray:
     values = basis.scan(grid, weights)
     best, spread = float(values.max()), float(values.std())
     noise = 0.1 * spread if seed % 4 >= 2 else 0.0
-    searches = (NearIncumbents(coordinates=0), NearIncumbents(coordinates=dimension))
+    searches = (NearIncumbents(max_dimension=0), NearIncumbents(max_dimension=dimension))
     found = np.empty((2, QUERIES))
     for row, search in zip(found, searches, strict=True):
         sampler = ThompsonSampler(space, ThompsonSettings.from_mapping(AGENT), None, (seed,))
         errors, at = np.random.default_rng([seed, 2]), []
-        with mock.patch.object(Improvement, "search", search):
+        with mock.patch.object(acquisition, "NEAR_INCUMBENTS", search):
             for t in range(QUERIES):
                 unit = sampler.explore(2)[t] if t < 2 else sampler.ask(t).unit
                 at.append(float(basis.value(unit[None], weights)[0]))

@@ -13,7 +13,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from benchmarks.load import Watch
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.engine import Engine, run
 

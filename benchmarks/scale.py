@@ -28,6 +28,7 @@ from benchmarks.pages import filled, table
 from flwr_fbo.clients.client_app import client_app_of
 from flwr_fbo.methods.comparators.surrogates import numbers_sent
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
+from flwr_fbo.methods.registry import method_names
 from flwr_fbo.methods.thompson.sampler import Advice
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.privacy.accountants import make_accountant
@@ -39,7 +40,6 @@ from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.search.regions import split_space
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies import STRATEGIES
 from flwr_fbo.strategies.server_app import serve
 
 #: Bound on vectors of 100 standard normals: about 2 % are clipped, as the paper recommends.
@@ -204,7 +204,7 @@ def wired(name: str) -> dict[str, dict[str, Any]]:
 def wire(quick: bool) -> Rows:
     """Bytes a party and message of every strategy; RGPE's and TAF's from what they need."""
     rows: Rows = []
-    for name in STRATEGIES:
+    for name in method_names():
         for told, given in wired(name).items():
             grid = _run({"agents": PARTIES, "strategy": name, **given}, PARTIES)
             rows.append({

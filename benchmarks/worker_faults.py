@@ -35,7 +35,7 @@ FAULT = "FLWR_FBO_WORKER_FAULT"
 STARTING = [
     Step("before a job is written", "flwr_fbo.clients.background:Job.save", "before"),
     Step("a job written, no worker yet", "flwr_fbo.clients.background:Job.save", "after"),
-    Step("in the middle of a job", "flwr_fbo.runs.directory:np.savez", "half"),
+    Step("in the middle of a job", "flwr_fbo.runs.files.directory:np.savez", "half"),
     Step("a worker started, no answer yet", "flwr_fbo.clients.background:_start", "after"),
     Step("answered beside a worker", "flwr_fbo.clients.tuning_client:FBOClient._answer", "after"),
 ]
@@ -44,10 +44,10 @@ WORKING = [
     Step("worker: before its work", "flwr_fbo.methods.thompson.agent:ThompsonAgent.work", "before"),
     Step("worker: before an evaluation", "flwr_fbo.core.evaluation:Evaluator._score", "before"),
     Step("worker: evaluated, not recorded", "flwr_fbo.core.evaluation:Evaluator._score", "after"),
-    Step("worker: in the middle of a record", "flwr_fbo.runs.journal:_Whole.write", "half"),
-    Step("worker: recorded", "flwr_fbo.runs.journal:Journal.append", "after"),
+    Step("worker: in the middle of a record", "flwr_fbo.runs.files.journal:_Whole.write", "half"),
+    Step("worker: recorded", "flwr_fbo.runs.files.journal:Journal.append", "after"),
     Step("worker: after its work", "flwr_fbo.methods.thompson.agent:ThompsonAgent.work", "after"),
-    Step("worker: disk full", "flwr_fbo.runs.journal:_Whole.write", "full"),
+    Step("worker: disk full", "flwr_fbo.runs.files.journal:_Whole.write", "full"),
 ]
 STEPS = [*STARTING, *WORKING]
 

@@ -8,29 +8,31 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 if TYPE_CHECKING:
     from flwr_fbo.clients.client_app import client_app as client_app
-    from flwr_fbo.core.space import Categorical as Categorical
-    from flwr_fbo.core.space import Float as Float
-    from flwr_fbo.core.space import Int as Int
+    from flwr_fbo.clients.doors import answer as answer
+    from flwr_fbo.clients.doors import with_tuning as with_tuning
+    from flwr_fbo.clients.tuning_client import TuningClient as TuningClient
+    from flwr_fbo.core.parameters import Categorical as Categorical
+    from flwr_fbo.core.parameters import Float as Float
+    from flwr_fbo.core.parameters import Int as Int
     from flwr_fbo.core.space import Space as Space
     from flwr_fbo.methods.citation import citation as citation
+    from flwr_fbo.runs.callbacks import Callback as Callback
     from flwr_fbo.runs.maximise import maximise as maximise
     from flwr_fbo.runs.newcomer import join as join
     from flwr_fbo.runs.result import Result as Result
     from flwr_fbo.simulation.simulate import resume as resume
     from flwr_fbo.simulation.simulate import simulate as simulate
-    from flwr_fbo.strategies.base import Callback as Callback
+    from flwr_fbo.strategies.baselines import LocalTS as LocalTS
+    from flwr_fbo.strategies.baselines import RandomSearch as RandomSearch
     from flwr_fbo.strategies.dp_fts_de import DPFTSDE as DPFTSDE
     from flwr_fbo.strategies.fed_pne import FedPNE as FedPNE
     from flwr_fbo.strategies.fts import FTS as FTS
-    from flwr_fbo.strategies.fts import LocalTS as LocalTS
-    from flwr_fbo.strategies.fts import RandomSearch as RandomSearch
-    from flwr_fbo.strategies.ldp import LDPATA as LDPATA
-    from flwr_fbo.strategies.ldp import LDPTGP as LDPTGP
-    from flwr_fbo.strategies.ldp import LDPMoMA as LDPMoMA
+    from flwr_fbo.strategies.ldp import LDPBO as LDPBO
+    from flwr_fbo.strategies.result import TuningResult as TuningResult
     from flwr_fbo.strategies.server_app import server_app as server_app
     from flwr_fbo.tasks.task import Partition as Partition
     from flwr_fbo.tasks.task import Task as Task
@@ -40,20 +42,21 @@ if TYPE_CHECKING:
 _PUBLIC = {
     "DPFTSDE": "flwr_fbo.strategies.dp_fts_de",
     "FTS": "flwr_fbo.strategies.fts",
-    "LDPATA": "flwr_fbo.strategies.ldp",
-    "LDPTGP": "flwr_fbo.strategies.ldp",
-    "Callback": "flwr_fbo.strategies.base",
-    "Categorical": "flwr_fbo.core.space",
+    "LDPBO": "flwr_fbo.strategies.ldp",
+    "Callback": "flwr_fbo.runs.callbacks",
+    "Categorical": "flwr_fbo.core.parameters",
     "FedPNE": "flwr_fbo.strategies.fed_pne",
-    "Float": "flwr_fbo.core.space",
-    "Int": "flwr_fbo.core.space",
-    "LDPMoMA": "flwr_fbo.strategies.ldp",
-    "LocalTS": "flwr_fbo.strategies.fts",
+    "Float": "flwr_fbo.core.parameters",
+    "Int": "flwr_fbo.core.parameters",
+    "LocalTS": "flwr_fbo.strategies.baselines",
     "Partition": "flwr_fbo.tasks.task",
-    "RandomSearch": "flwr_fbo.strategies.fts",
+    "RandomSearch": "flwr_fbo.strategies.baselines",
     "Result": "flwr_fbo.runs.result",
     "Space": "flwr_fbo.core.space",
     "Task": "flwr_fbo.tasks.task",
+    "TuningClient": "flwr_fbo.clients.tuning_client",
+    "TuningResult": "flwr_fbo.strategies.result",
+    "answer": "flwr_fbo.clients.doors",
     "citation": "flwr_fbo.methods.citation",
     "client_app": "flwr_fbo.clients.client_app",
     "join": "flwr_fbo.runs.newcomer",
@@ -62,6 +65,7 @@ _PUBLIC = {
     "server_app": "flwr_fbo.strategies.server_app",
     "simulate": "flwr_fbo.simulation.simulate",
     "task": "flwr_fbo.tasks.task",
+    "with_tuning": "flwr_fbo.clients.doors",
 }
 
 __all__ = [*_PUBLIC]

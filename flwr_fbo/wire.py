@@ -5,19 +5,29 @@ arrays of record ``fitins.parameters`` and the scalars of ``fitins.config``. A r
 would make of what ``fit`` returned: ``fitres.parameters``, ``fitres.num_examples`` (always 1) and
 ``fitres.metrics``. Nothing in a reply depends on an agent's data but its arrays.
 
-===============  =====================================================================
-config key       meaning
-===============  =====================================================================
-``schema``       version of this layout; another version is refused
-``kind``         ``setup``, or the kind of the request
-``setup``        fingerprint of the setup that the request presumes
-``round``        the server's round; -1 for ``setup``
-``arrays``       names of the arrays, in the order of the parameters, joined by commas
-``expects``      shapes of the reply's arrays as JSON
-``value.NAME``   a scalar of the request or of the setup
-``space``        the search space as JSON (``setup`` only)
-``agent-kind``   which agent answers (``setup`` only)
-===============  =====================================================================
+=================  ===================================================================
+config key         meaning
+=================  ===================================================================
+``flwr-fbo``       version of this layout; another version is refused
+``kind``           ``setup``, or the kind of the request
+``setup``          fingerprint of the setup that the request presumes
+``round``          the server's round; -1 for ``setup``
+``arrays``         names of the arrays, in the order of the parameters, joined by commas
+``expects``        shapes of the reply's arrays as JSON
+``value.NAME``     a scalar of the request or of the setup
+``space``          the search space as JSON (``setup`` only)
+``agent-kind``     which agent answers (``setup`` only)
+``run``            the name of the run (``setup`` only)
+``seed``           the seed of the agents' own choices (``setup`` only)
+``answer-within``  seconds after which agents answer early (``setup`` only, may be absent)
+=================  ===================================================================
+
+
+**Doors.** An app receives tuning messages in one of two ways. An app of handlers has a handler
+``@app.train("fbo")``, whose messages have the type ``train.fbo``, so that the app's own ``train``
+handler never sees a message of ours. An app with a ``client_fn`` knows no such type; its clients
+answer a ``get_properties`` message with the property ``flwr-fbo`` if they take part in tuning,
+and are then sent ``train`` messages.
 """
 
 from __future__ import annotations
@@ -38,13 +48,19 @@ from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import Scalar
 from flwr_fbo.core.space import Space
 
-SCHEMA = 1
+SCHEMA = 2
+#: The key that holds the version, and by which messages of ours are known.
+MARK = "flwr-fbo"
 SETUP = "setup"
 PARAMETERS, CONFIG = "fitins.parameters", "fitins.config"
 REPLY_PARAMETERS, REPLY_EXAMPLES = "fitres.parameters", "fitres.num_examples"
 REPLY_METRICS, REPLY_STATUS = "fitres.metrics", "fitres.status"
 EMPTY = "_empty"
-MESSAGE_TYPE = "train"
+#: The types of the messages that carry requests: of an app with handlers, or with a client_fn.
+HANDLER_DOOR, CLIENT_DOOR = "train.fbo", "train"
+#: The type of the message that asks a client_fn app whether its clients take part in tuning.
+PROBE = "get_properties"
+PROBE_CONFIG, PROPERTIES = "getpropertiesins.config", "getpropertiesres.properties"
 #: An agent without the setup that a request presumes declines with this word and is set up.
 NEEDS_SETUP = "needs-setup"
 #: Longest declining word and longest agent name that are read at all.
@@ -69,20 +85,24 @@ class Instruction:
 def encode_setup(setup: Setup) -> RecordDict:
     """A setup as the content of a message."""
     config: dict[str, Scalar] = {
-        "schema": SCHEMA,
+        MARK: SCHEMA,
         "kind": SETUP,
         "setup": setup.digest,
         "round": -1,
         "agent-kind": setup.kind,
         "space": setup.space.to_json(),
+        "run": setup.run,
+        "seed": setup.seed,
     }
+    if setup.answer_within is not None:
+        config["answer-within"] = setup.answer_within
     return _content(config, setup.values, setup.arrays)
 
 
 def encode_request(request: Request, digest: str) -> RecordDict:
     """A request as the content of a message."""
     config: dict[str, Scalar] = {
-        "schema": SCHEMA,
+        MARK: SCHEMA,
         "kind": request.kind,
         "setup": digest,
         "round": request.round,
@@ -147,9 +167,9 @@ def decode_instruction(
     parameters: Sequence[np.ndarray], config: Mapping[str, Scalar]
 ) -> Instruction:
     """What the arguments of ``NumPyClient.fit`` mean."""
-    if config.get("schema") != SCHEMA:
+    if config.get(MARK) != SCHEMA:
         raise WireError(
-            f"`schema` must be {SCHEMA}, but got {config.get('schema')!r}: server and agent run "
+            f"`{MARK}` must be {SCHEMA}, but got {config.get('schema')!r}: server and agent run "
             "versions of flwr-fbo that do not understand each other"
         )
     try:
@@ -159,23 +179,60 @@ def decode_instruction(
         kind, presumes = str(config["kind"]), str(config["setup"])
         if kind == SETUP:
             space = Space.from_json(str(config["space"]))
-            return Instruction(
-                Setup(str(config["agent-kind"]), space, values, arrays), None, presumes
+            setup = Setup(
+                str(config["agent-kind"]),
+                space,
+                values,
+                arrays,
+                run=str(config["run"]),
+                seed=_whole("seed", config["seed"]),
+                answer_within=_seconds(config.get("answer-within")),
             )
+            return Instruction(setup, None, presumes)
         expects = {n: tuple(shape) for n, shape in json.loads(str(config["expects"])).items()}
-        number = config["round"]
-        if not isinstance(number, int):
-            raise WireError(f"`round` must be an integer, but got {number!r}")
+        number = _whole("round", config["round"])
         return Instruction(None, Request(kind, number, values, arrays, expects), presumes)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise WireError(f"not a message of this layout: {error}") from None
+
+
+def is_ours(config: Mapping[str, Any]) -> bool:
+    """Say whether the config of a message is of a tuning message, of whatever version."""
+    return MARK in config
+
+
+def _whole(name: str, value: Scalar) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WireError(f"`{name}` must be an integer, but got {value!r}")
+    return value
+
+
+def _seconds(value: Scalar | None) -> float | None:
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise WireError(f"`answer-within` must be a number >= 0, but got {value!r}")
+    return float(value)
+
+
+def encode_probe() -> RecordDict:
+    """Return the question whether a client_fn app takes part in tuning, as message content."""
+    return RecordDict({PROBE_CONFIG: ConfigRecord({MARK: SCHEMA})})
+
+
+def takes_part(message: Message) -> bool:
+    """Say whether the reply to a probe says that the client takes part in tuning."""
+    if message.has_error():
+        return False
+    record = message.content.get(PROPERTIES)
+    return isinstance(record, ConfigRecord) and MARK in record
 
 
 def encode_reply(
     reply: Reply, round: int, agent: str = ""
 ) -> tuple[list[np.ndarray], int, dict[str, Scalar]]:
     """What ``NumPyClient.fit`` returns. ``agent`` is the agent's name, for a setup only."""
-    metrics: dict[str, Scalar] = {"schema": SCHEMA, "round": round, "declined": reply.declined}
+    metrics: dict[str, Scalar] = {MARK: SCHEMA, "round": round, "declined": reply.declined}
     if agent:
         metrics["agent"] = agent
     return [_float64(reply.arrays[name]) for name in sorted(reply.arrays)], 1, metrics
@@ -184,7 +241,7 @@ def encode_reply(
 def decode_reply(message: Message, request: Request) -> Reply:
     """The reply to a request, checked against what the request expects."""
     content = message.content
-    metrics = _metrics(content, {"schema", "round", "declined"})
+    metrics = _metrics(content, {MARK, "round", "declined"})
     if metrics["round"] != request.round:
         raise WireError("a reply of another round")
     declined = _word(metrics["declined"])
@@ -199,7 +256,7 @@ def decode_reply(message: Message, request: Request) -> Reply:
 
 def decode_registration(message: Message) -> str:
     """The name by which the agent that acknowledged a setup wants to be known."""
-    metrics = _metrics(message.content, {"schema", "round", "declined", "agent"})
+    metrics = _metrics(message.content, {MARK, "round", "declined", "agent"})
     declined = _word(metrics["declined"])
     if declined:
         raise WireError(f"the agent declined its setup: {declined}")
@@ -222,7 +279,7 @@ def _metrics(content: RecordDict, keys: set[str]) -> dict[str, Any]:
         raise WireError("the records of a reply must be those of NumPyClient.fit")
     record = content[REPLY_METRICS]
     metrics = dict(record) if isinstance(record, ConfigRecord) else {}
-    if metrics.get("schema") != SCHEMA:
+    if metrics.get(MARK) != SCHEMA:
         raise WireError(f"a reply of another schema than {SCHEMA}: {_number(metrics)}")
     if set(metrics) != keys:
         raise WireError(f"a reply must have exactly the values {sorted(keys)}")
@@ -231,7 +288,7 @@ def _metrics(content: RecordDict, keys: set[str]) -> dict[str, Any]:
 
 def _number(metrics: Mapping[str, Any]) -> str:
     """The schema that a reply names, if it is a number of few digits: others may quote data."""
-    named = metrics.get("schema")
+    named = metrics.get(MARK)
     return str(named) if type(named) is int and 0 <= named < 10**6 else "none"
 
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, MemoryRecords
 from flwr_fbo.core.space import Space
+from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.thompson.agent import ThompsonAgent
-from flwr_fbo.runs.result import outcome
+from flwr_fbo.runs.history import by_round
 from flwr_fbo.runs.spec import RunSpec
-from flwr_fbo.strategies.base import RunPlan
 from flwr_fbo.tasks.task import Partition, Task
 
 from .figures import Run
@@ -68,7 +68,7 @@ class Federation:
         measured, task_seed = int(given.pop("measured", 0)), int(given.pop("task-seed", -1))
         spec = RunSpec.from_mapping({**given, "seed": seed})
         agents, self.rounds = spec.run.agents or spec.task.parties or 0, spec.run.rounds
-        plan = RunPlan(spec.task.space, agents, self.rounds, seed, task=spec.task)
+        plan = RunParameters(spec.task.space, agents, self.rounds, seed, task=spec.task)
         self.server: Any = spec.strategy.build(plan)
         data_seed = seed if task_seed < 0 else task_seed
         self._parties, histories = [], []
@@ -117,7 +117,7 @@ def federation(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
 
 def error_curve(histories: list[list[Evaluation]], rounds: int) -> list[float]:
     """Simple regret by round where the optimum is known, else 1 - best score so far."""
-    found = outcome(histories, rounds)
+    found = by_round(histories, rounds)
     if found.regret is not None:
         return [float(v) for v in found.regret if v is not None]
     return [1.0 - float(v) for v in found.best if v is not None]

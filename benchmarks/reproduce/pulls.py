@@ -12,10 +12,12 @@ from benchmarks import fed_pne as harness
 from benchmarks import ldp_bo
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
-from flwr_fbo.methods.comparators import load as load_comparator
-from flwr_fbo.methods.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings
+from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
 from flwr_fbo.methods.fed_pne.search import NodeElimination
-from flwr_fbo.methods.fed_pne.settings import Confidence
+from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
+from flwr_fbo.methods.method import Method, RunParameters
+from flwr_fbo.methods.owner import Owner
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.search.partition import Partition as Tree
 from flwr_fbo.tasks import load
 from flwr_fbo.tasks.papers.garland import RoughTask
@@ -66,13 +68,15 @@ class Rough(harness.WholePhases):
 class Single:
     """FN-UCB's agent, which evaluates one by one."""
 
-    def __init__(self, agent_type: Any, server: Any, task: Task, number: int, seed: int) -> None:
+    def __init__(self, method: Method, server: Any, task: Task, number: int, seed: int) -> None:
         records = MemoryRecords()
         self.evaluator = Evaluator(
             server.space, lambda p, rng: task.evaluate(p, rng=rng), records, (seed, number),
             lambda p: _regret(task, p),
         )  # fmt: skip
-        self.answer = agent_type(server.setup(), self.evaluator, records, (seed, number)).answer
+        owner = Owner("benchmark")
+        agent = method.make_agent(server.setup(), self.evaluator, records, (seed, number), owner)
+        self.answer = agent.answer
 
     @property
     def steps(self) -> list[Array]:
@@ -103,15 +107,13 @@ def pulls(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
             task = prepared(made, settings["task"], int(rows[n]), count, 0)
         tasks.append(task)
     values = {k.replace("-", "_"): v for k, v in settings.items() if k not in _OWN}
-    agent_type: Any = None
-    if method == "fed-pne":
-        server: Any = FedPNEServer(made.space, clients, FedPNESettings(**values), seed)
-    else:
-        server_type, agent_type = load_comparator(method)
-        server = server_type(made.space, clients, server_type.settings_class(**values), seed)
+    chosen = find_method(method, "global")
+    server: Any = chosen.make_server(
+        RunParameters(made.space, clients, 0, seed), chosen.settings_class(**values)
+    )
     kind: Any = Rough if isinstance(made, RoughTask) else Memo
-    if agent_type not in (None, FedPNEAgent):
-        kind = partial(Single, agent_type)
+    if chosen.agent_kind != "fed-pne":
+        kind = partial(Single, chosen)
     agents = [kind(server, task, n, seed) for n, task in enumerate(tasks)]
     while not server.finished:
         asked = server.requests(range(clients))

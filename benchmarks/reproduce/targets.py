@@ -17,8 +17,9 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.comparators.rgpe import RGPEAgent, RGPESettings
 from flwr_fbo.methods.comparators.surrogates import History, WeightSurrogates, numbers_sent
 from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings
-from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, ThompsonSettings
+from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler
 from flwr_fbo.methods.thompson.schedules import own_probability
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
 from flwr_fbo.models.kernels import kernel_named
 from flwr_fbo.search.regions import Regions

@@ -13,7 +13,7 @@ file                        what it holds
 ``agent-0000.jsonl``'s      lock: held by the worker from before it starts until it ends,
                             however that comes about: whoever can take it knows that there
                             is no worker. It is the same lock that a client takes which
-                            evaluates within its message (:func:`flwr_fbo.runs.journal.exclusive`)
+                            evaluates within its message (:func:`flwr_fbo.runs.files.journal.exclusive`)
 ``agent-0000.job``          the request being worked on, so that a worker that died is
                             followed by another; and the class of the error if it failed
 ``agent-0000.worker``       the worker's process id
@@ -40,12 +40,25 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.clients.evaluation_job import Errand, job_path, worker_path
+from flwr_fbo.clients.evaluation_job import (
+    EvaluationJob,
+    evaluation_job,
+    identity_of,
+    job_path,
+    worker_path,
+)
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.protocol import Request
+from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.settings import Scalar, SettingsError
-from flwr_fbo.runs.directory import Checkpoint, RunDirectoryError
-from flwr_fbo.runs.journal import JournalBusyError, take_lock
+from flwr_fbo.methods.owner import Owner
+from flwr_fbo.methods.thompson.agent import ThompsonAgent
+from flwr_fbo.methods.thompson.asynchronous import AsynchronousAgent
+from flwr_fbo.methods.thompson.local_privacy import with_local_privacy
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.checkpoint import Checkpoint
+from flwr_fbo.runs.files.journal import Journal, JournalBusyError, exclusive, take_lock
+from flwr_fbo.tasks import Partition, Task
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 0.5
 #: Leaves a process that nobody waits for behind, and ends.
@@ -72,7 +85,7 @@ def _is_scalar(value: object) -> bool:
 
 
 @dataclass(frozen=True)
-class Job:
+class JobRecord:
     """The request that is worked on, under which setup, and what went wrong."""
 
     request: Request
@@ -88,7 +101,7 @@ class Job:
         path.chmod(0o600)  # it may hold another agent's vector
 
     @classmethod
-    def load(cls, path: Path) -> Job | None:
+    def load(cls, path: Path) -> JobRecord | None:
         """The job of a file; None where there is none."""
         try:
             state = Checkpoint(path).load()
@@ -97,7 +110,7 @@ class Job:
             raise JobError(f"{path} does not hold a job: {error}") from None
 
     @classmethod
-    def _of(cls, state: Mapping[str, Any]) -> Job:
+    def _of(cls, state: Mapping[str, Any]) -> JobRecord:
         said = state["request"]
         expects = {name: tuple(map(int, shape)) for name, shape in said["expects"].items()}
         values: dict[str, Scalar] = {str(k): v for k, v in said["values"].items()}
@@ -110,46 +123,48 @@ class Job:
         return cls(request, str(state["setup"]), str(state["trouble"]))
 
 
-class ProcessWorkshop:
-    """The workshop of one agent; see :class:`flwr_fbo.methods.thompson.asynchronous.Workshop`.
+class ProcessWork:
+    """The background work of one agent, in a process of its own; see :class:`flwr_fbo.methods.thompson.asynchronous.BackgroundWork`.
 
     Only one message of an agent is answered at a time, and only messages start workers.
     """
 
-    def __init__(self, journal: Path, setup: str, prepare: Callable[[Request], Errand]) -> None:
+    def __init__(
+        self, journal: Path, setup: str, prepare: Callable[[Request], EvaluationJob]
+    ) -> None:
         self._journal, self._setup, self._prepare = journal, setup, prepare
 
     def busy(self) -> bool:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         return busy(self._journal)
 
     def begin(self, request: Request) -> None:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         prepared = self._prepare(request)
         with _locked(self._journal) as lock:
             worker_path(self._journal).unlink(missing_ok=True)
-            Job(request, self._setup).save(job_path(self._journal))
+            JobRecord(request, self._setup).save(job_path(self._journal))
             _start(prepared, lock)
 
     def wait(self, seconds: float) -> None:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         deadline, pause = time.monotonic() + seconds, FIRST_PAUSE
         while (left := deadline - time.monotonic()) > 0 and self.busy():
             time.sleep(min(pause, left))
             pause = min(2 * pause, LONGEST_PAUSE)
 
     def unfinished(self) -> Request | None:
-        """See :class:`Workshop`; a job of another setup is none of this run's."""
+        """See :class:`BackgroundWork`; a job of another setup is none of this run's."""
         job = self._job()
         return None if job is None else job.request
 
     def trouble(self) -> str:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         job = self._job()
         return "" if job is None else job.trouble
 
-    def _job(self) -> Job | None:
-        job = Job.load(job_path(self._journal))
+    def _job(self) -> JobRecord | None:
+        job = JobRecord.load(job_path(self._journal))
         return job if job is not None and job.setup == self._setup else None
 
 
@@ -174,7 +189,7 @@ def busy(journal: Path) -> bool:
         return True
 
 
-def _start(prepared: Errand, lock: int) -> None:
+def _start(prepared: EvaluationJob, lock: int) -> None:
     """Start a worker that holds the lock from its first moment."""
     if sys.platform == "win32":
         raise SettingsError("`answer-within` must be left unset on Windows: it needs fork")
@@ -216,3 +231,55 @@ def settle(journals: Sequence[Path], give_up: Callable[[], bool]) -> None:
     finally:
         for path in journals if sys.exc_info()[0] else left:
             stop(path)
+
+
+def answer_early(
+    task: Task,
+    setup: Setup,
+    request: Request,
+    partition: Partition,
+    owner: Owner,
+    patience: float,
+    limit: float | None,
+    journal: Path,
+) -> Reply:
+    """Return an agent's answer after ``patience`` seconds at most, while an evaluation goes on.
+
+    The journal is the worker's to write. What is sent has a journal of its own, so that a
+    message never waits for a worker.
+    """
+
+    def agent_now() -> ThompsonAgent:
+        known = Journal(journal, reading=True)
+        evaluator = Evaluator(setup.space, _evaluate_nothing, known)
+        return ThompsonAgent(setup, evaluator, known, (*identity_of(partition), 1))
+
+    def prepare(work: Request) -> EvaluationJob:
+        return evaluation_job(journal, setup, work, task, partition, limit)
+
+    with exclusive(sent_path(journal)):
+        sent = Journal(sent_path(journal))
+        sent.reserve()
+        work = ProcessWork(journal, setup.digest, prepare)
+        agent = AsynchronousAgent(agent_now, work, patience)
+        records = _OldAndNew(Journal(journal, reading=True), sent)
+        return with_local_privacy(agent, setup, records, owner).answer(request)
+
+
+def _evaluate_nothing(params: Mapping[str, Any], rng: np.random.Generator) -> float:
+    raise RuntimeError("an asynchronous agent evaluates in its worker only")
+
+
+class _OldAndNew:
+    """Records that are read from two journals and added to the second."""
+
+    def __init__(self, before: Records, after: Records) -> None:
+        self._before, self._after = before, after
+
+    def append(self, kind: str, record: Mapping[str, Any]) -> None:
+        """Add a record to the second journal."""
+        self._after.append(kind, record)
+
+    def read(self, kind: str) -> list[dict[str, Any]]:
+        """Return the records of a kind from both journals."""
+        return [*self._before.read(kind), *self._after.read(kind)]

@@ -33,7 +33,7 @@ def worker_path(journal: Path) -> Path:
 
 
 @dataclass(frozen=True)
-class Errand:
+class EvaluationJob:
     """All that a worker must know. It is passed in a file without a name, never stored."""
 
     journal: Path
@@ -46,14 +46,14 @@ class Errand:
     limit: float | None = None
 
 
-def errand(
+def evaluation_job(
     journal: Path, setup: Setup, request: Request, task: Task, partition: Partition,
     limit: float | None = None,
-) -> Errand:  # fmt: skip
-    """The errand of a request."""
+) -> EvaluationJob:  # fmt: skip
+    """Return the job that a request asks for; raise for a task that no process can import."""
     check_importable(task)
     settings = {k: v for k, v in task.settings.to_mapping().items() if v is not None}
-    return Errand(journal, setup, request, name_of(task), settings, partition, limit)
+    return EvaluationJob(journal, setup, request, name_of(task), settings, partition, limit)
 
 
 def identity_of(partition: Partition) -> tuple[int, int]:

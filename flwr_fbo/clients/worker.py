@@ -1,6 +1,6 @@
 """The process in which an asynchronous agent's evaluations are made.
 
-:mod:`flwr_fbo.clients.background` starts it with the journal's lock and an errand, both as open
+:mod:`flwr_fbo.clients.background` starts it with the journal's lock and an evaluation job, both as open
 files. It does what the agent's own ``work`` does within a message otherwise: the same points,
 seeds and records. What is special here:
 
@@ -26,12 +26,18 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.clients.evaluation_job import Errand, evaluator_of, identity_of, job_path, worker_path
+from flwr_fbo.clients.evaluation_job import (
+    EvaluationJob,
+    evaluator_of,
+    identity_of,
+    job_path,
+    worker_path,
+)
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation, Evaluator
 from flwr_fbo.core.space import Value
 from flwr_fbo.methods.thompson.agent import ThompsonAgent
-from flwr_fbo.runs.journal import Journal
+from flwr_fbo.runs.files.journal import Journal
 from flwr_fbo.tasks import load
 
 logger = logging.getLogger("flwr_fbo.clients.worker")
@@ -95,36 +101,34 @@ class WorkerEvaluator(Evaluator):
         os._exit(EXIT_LIMIT)
 
 
-def work(errand: Errand) -> None:
-    """Make the evaluations of an errand; the caller holds the journal's lock."""
-    task = copy.copy(load(errand.task, errand.task_settings))
-    task.prepare(errand.partition)
-    journal = Journal(errand.journal)
-    evaluator = evaluator_of(task, errand.setup.space, errand.partition, journal, WorkerEvaluator)
-    evaluator.journal, evaluator.limit = journal, errand.limit
-    identity = identity_of(errand.partition)
-    ThompsonAgent(errand.setup, evaluator, journal, (*identity, 1)).work(errand.request)
+def work(job: EvaluationJob) -> None:
+    """Make the evaluations of a job; the caller holds the journal's lock."""
+    task = copy.copy(load(job.task, job.task_settings))
+    task.prepare(job.partition)
+    journal = Journal(job.journal)
+    evaluator = evaluator_of(task, job.setup.space, job.partition, journal, WorkerEvaluator)
+    evaluator.journal, evaluator.limit = journal, job.limit
+    identity = identity_of(job.partition)
+    ThompsonAgent(job.setup, evaluator, journal, (*identity, 1)).work(job.request)
 
 
 def main(arguments: list[str]) -> int:
-    """Do the errand in one open file while holding the lock that is another."""
+    """Do the job in one open file while holding the lock that is another."""
     lock, parcel = map(int, arguments)
     os.set_inheritable(lock, False)  # programs that a task starts may outlive it
     with os.fdopen(parcel, "rb") as file:
-        errand: Errand = pickle.load(file)
-    worker_path(errand.journal).write_text(f"{os.getpid()}\n")
+        job: EvaluationJob = pickle.load(file)
+    worker_path(job.journal).write_text(f"{os.getpid()}\n")
     started = time.monotonic()
     try:
-        work(errand)
+        work(job)
     except Exception as error:
-        from flwr_fbo.clients.background import Job  # with Flower, which is slow to import
+        from flwr_fbo.clients.background import JobRecord  # with Flower, which is slow to import
 
-        logger.exception("the work of round %s failed", errand.request.round)
-        Job(errand.request, errand.setup.digest, type(error).__name__).save(
-            job_path(errand.journal)
-        )
+        logger.exception("the work of round %s failed", job.request.round)
+        JobRecord(job.request, job.setup.digest, type(error).__name__).save(job_path(job.journal))
         return EXIT_FAILED
-    logger.info("round %s: %.0f s", errand.request.round, time.monotonic() - started)
+    logger.info("round %s: %.0f s", job.request.round, time.monotonic() - started)
     return 0
 
 

@@ -35,17 +35,37 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class Setup:
-    """What every agent must know once, before its first request. Public: no data are in it."""
+    """What every agent must know once, before its first request. Public: no data are in it.
+
+    Parameters
+    ----------
+    kind
+        Which agent answers.
+    space
+        The search space.
+    values, arrays
+        What the method's agents need besides.
+    run
+        The name of the run, under which an agent keeps its journal.
+    seed
+        The seed of the agents' own choices, and of how a simulation divides its data.
+    answer_within
+        Seconds after which agents answer while an evaluation goes on; None waits for it.
+    """
 
     kind: str
     space: Space
     values: Mapping[str, Scalar] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
+    run: str = ""
+    seed: int = 0
+    answer_within: float | None = None
 
     @cached_property
     def digest(self) -> str:
-        """A fingerprint: agents set up with another one must be set up again."""
-        text = json.dumps([self.kind, self.space.to_dict(), dict(self.values)], sort_keys=True)
+        """Return a fingerprint: agents with another setup must be set up again."""
+        parts = [self.kind, self.space.to_dict(), dict(self.values), self.run, self.seed]
+        text = json.dumps([*parts, self.answer_within], sort_keys=True)
         hashed = hashlib.sha256(text.encode())
         for name in sorted(self.arrays):
             hashed.update(f"{name} {self.arrays[name].shape}".encode())
@@ -53,7 +73,7 @@ class Setup:
         return hashed.hexdigest()[:16]
 
     def read(self, settings: type[S]) -> S:
-        """The values as settings; read once, as an agent is made anew for every message."""
+        """Return the values as settings; read once, as every message makes a new agent."""
         if settings not in self._read:
             self._read[settings] = settings.from_mapping(self.values)
         found: S = self._read[settings]
@@ -64,20 +84,29 @@ class Setup:
         return {}
 
     def to_dict(self) -> dict[str, Any]:
-        """A JSON-ready description, from which :meth:`from_dict` makes an equal setup."""
+        """Return a JSON-ready description, from which :meth:`from_dict` makes an equal setup."""
         arrays = {name: [list(a.shape), a.ravel().tolist()] for name, a in self.arrays.items()}
         space = self.space.to_dict()
-        return {"kind": self.kind, "space": space, "values": dict(self.values), "arrays": arrays}
+        return {
+            "kind": self.kind,
+            "space": space,
+            "values": dict(self.values),
+            "arrays": arrays,
+            "run": self.run,
+            "seed": self.seed,
+            "answer_within": self.answer_within,
+        }
 
     @classmethod
     def from_dict(cls, description: Mapping[str, Any]) -> Setup:
-        """The setup of a description made by :meth:`to_dict`."""
+        """Return the setup that :meth:`to_dict` described."""
         arrays = {
             name: np.array(numbers, dtype=np.float64).reshape(shape)
             for name, (shape, numbers) in description["arrays"].items()
         }
         space = Space.from_dict(description["space"])
-        return cls(description["kind"], space, description["values"], arrays)
+        rest = {name: description[name] for name in ("run", "seed", "answer_within")}
+        return cls(description["kind"], space, description["values"], arrays, **rest)
 
 
 @dataclass(frozen=True)
@@ -112,7 +141,7 @@ class ReplyError(ValueError):
 
 
 def checked(request: Request, reply: Reply) -> Reply:
-    """The reply, if its arrays have the expected names, shapes and finite values."""
+    """Return the reply; raise unless its arrays have the expected names and shapes, all finite."""
     if reply.declined:
         return reply
     if set(reply.arrays) != set(request.expects):
@@ -140,19 +169,19 @@ class Server(Protocol):
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing left to ask."""
+        """Say whether there is nothing left to ask."""
 
     def setup(self) -> Setup:
-        """What agents are told once."""
+        """Return what every agent must know before its first request."""
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """What to ask which of the agents that are there. Asking twice changes nothing."""
+        """Return the request for each present agent that is asked. Asking twice changes nothing."""
 
     def close(self, replies: Mapping[int, Reply]) -> None:
-        """Take in the round's checked replies (absent agents are left out) and go on."""
+        """Take in the round's checked replies, absent agents left out, and go on."""
 
     def state_dict(self) -> dict[str, Any]:
-        """All that :meth:`load_state_dict` needs: JSON values and numpy arrays."""
+        """Return all that :meth:`load_state_dict` needs: JSON values and numpy arrays."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from a stored state as if nothing had happened."""
@@ -162,4 +191,4 @@ class Agent(Protocol):
     """One party's half of a strategy."""
 
     def answer(self, request: Request) -> Reply:
-        """Do what is asked. Asking again for the same round pays for nothing twice."""
+        """Answer a request. Asking again for the same round pays for nothing twice."""

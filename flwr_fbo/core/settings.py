@@ -1,14 +1,14 @@
-"""Settings: frozen dataclasses that check themselves, and the one way to read them from text.
+"""Settings: frozen dataclasses that check themselves, and how they are read from text.
 
-A strategy, a task or a run states its settings once, as fields made with :func:`setting`::
+A method, a task or a run declares its settings once, as fields made with :func:`setting`::
 
     @dataclass(frozen=True)
     class Cooling(Settings):
         rate: float = setting(0.5, "share kept per round", above(0))
 
-Python code constructs the class; run-configs and command lines give a mapping from kebab-case
-keys to :meth:`Settings.from_mapping`; documentation is generated from :func:`describe`. Names,
-types, defaults, rules and help therefore cannot drift apart.
+Python code constructs the class. Run-configs and command lines call
+:meth:`Settings.from_mapping` with kebab-case keys. Documentation is generated from
+:func:`describe`. Names, types, defaults, rules and help therefore cannot disagree.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ class SettingsError(ValueError):
 
 
 def above(low: float) -> Rule:
-    """The value must be greater than ``low``."""
+    """Return the rule that a value must be greater than ``low``."""
     return f"> {low:g}", lambda v: v > low
 
 
 def at_least(low: float) -> Rule:
-    """The value must be ``low`` or greater."""
+    """Return the rule that a value must be ``low`` or greater."""
     return f">= {low:g}", lambda v: v >= low
 
 
 def within(low: float, high: float, *, open_low: bool = False, open_high: bool = False) -> Rule:
-    """The value must lie in an interval, closed where not said otherwise."""
+    """Return the rule that a value must lie in an interval, closed unless an end is open."""
     text = f"in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
 
     def holds(v: float) -> bool:
@@ -53,7 +53,7 @@ def within(low: float, high: float, *, open_low: bool = False, open_high: bool =
 
 
 def setting(default: T, help: str, rule: Rule | None = None) -> T:
-    """A field of a :class:`Settings` class: its default, what it does, and what must hold."""
+    """Return a field of a :class:`Settings` class, with its default, help and rule."""
     return dataclasses.field(default=default, metadata={"help": help, "rule": rule})
 
 
@@ -70,7 +70,7 @@ class Described:
 
 @dataclass(frozen=True)
 class Settings:
-    """Base of all settings. Subclasses are frozen dataclasses whose fields are scalars.
+    """The base class of all settings: subclasses are frozen dataclasses of scalar fields.
 
     Allowed types are bool, int, float, str, ``Literal`` of strings, and each of these or None.
     """
@@ -83,7 +83,7 @@ class Settings:
         self.check()
 
     def check(self) -> None:
-        """Rules that tie several settings together; subclasses raise SettingsError."""
+        """Raise SettingsError where several settings contradict each other; for subclasses."""
 
     def _check_rule(self, name: str, value: Any) -> None:
         rule = _field(type(self), name).metadata.get("rule")
@@ -97,13 +97,13 @@ class Settings:
     def from_mapping(
         cls, given: Mapping[str, Any], presets: Mapping[str, Any] | None = None
     ) -> Self:
-        """Settings from kebab-case keys; text is read as the field's type; ``""`` means unset.
+        """Return settings from kebab-case keys, with text read as each field's type.
 
-        ``presets`` are values that stand where nothing is given explicitly.
+        ``""`` means unset. ``presets`` hold the values of settings that are not given.
         """
         known = _types(cls)
         values: dict[str, Any] = {}
-        for source in (presets or {}, given):
+        for source in (presets or {}, given):  # what is given overwrites the presets
             unknown_keys(source, map(kebab, known))
             for key, raw in source.items():
                 if raw == "":
@@ -113,18 +113,18 @@ class Settings:
         return cls(**values)
 
     def to_mapping(self) -> dict[str, Scalar]:
-        """Every setting that is not None, by kebab-case key: what from_mapping reads back."""
+        """Return all settings that are not None, by kebab-case key; from_mapping reads them."""
         values = {kebab(name): getattr(self, name) for name in _types(type(self))}
         return {key: value for key, value in values.items() if value is not None}
 
     @classmethod
     def keys(cls) -> tuple[str, ...]:
-        """The kebab-case keys."""
+        """Return the kebab-case keys, in order of declaration."""
         return tuple(map(kebab, _types(cls)))
 
 
 def describe(cls: type[Settings]) -> list[Described]:
-    """What a person may set, in order of declaration."""
+    """Return a description of every setting, in order of declaration."""
     rows = []
     for name, kind in _types(cls).items():
         meta = _field(cls, name).metadata
@@ -141,18 +141,18 @@ def describe(cls: type[Settings]) -> list[Described]:
     return rows
 
 
-def unknown_keys(given: Iterable[str], known: Iterable[str]) -> None:
-    """Raise for the first key that is not known, naming the nearest that is."""
+def unknown_keys(given: Iterable[str], known: Iterable[str], what: str = "setting") -> None:
+    """Raise SettingsError for the first unknown key, naming the nearest known key."""
     names = sorted(known)
     for key in given:
         if key not in names:
             near = difflib.get_close_matches(str(key), names, n=1)
             hint = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(names)}"
-            raise SettingsError(f"unknown setting `{key}`{hint}")
+            raise SettingsError(f"unknown {what} `{key}`{hint}")
 
 
 def kebab(name: str) -> str:
-    """``sampling_rate`` as people write it: ``sampling-rate``."""
+    """Return a field's name as the key of a setting: ``sampling-rate`` for sampling_rate."""
     return name.replace("_", "-")
 
 
@@ -185,7 +185,11 @@ def _type_name(kind: Any) -> str:
 
 
 def _checked(key: str, value: Any, kind: Any) -> Any:
-    """The value as the declared type (an int serves as a float, numpy's do too), or an error."""
+    """Return the value as the declared type, or raise SettingsError.
+
+    An int is accepted as a float, and numpy's numbers are accepted as Python's.
+    """
+    # bool is a subclass of int, and must be accepted only where it is declared.
     for option in _alternatives(kind):
         if option is type(None) and value is None:
             return None
@@ -204,7 +208,7 @@ def _checked(key: str, value: Any, kind: Any) -> Any:
 
 
 def _read(key: str, raw: Any, kind: Any) -> Any:
-    """Text from a command line as the declared type; other values unchanged."""
+    """Return text from a command line as the declared type, and other values unchanged."""
     if not isinstance(raw, str):
         return raw
     for option in _alternatives(kind):
@@ -214,7 +218,7 @@ def _read(key: str, raw: Any, kind: Any) -> Any:
             try:
                 return option(raw)
             except ValueError:
-                continue
+                continue  # another alternative may fit, such as a Literal
         if option is str or (get_origin(option) is Literal and raw in get_args(option)):
             return raw
     raise SettingsError(f"`{key}` must be {_type_name(kind)}, but got {raw!r}")

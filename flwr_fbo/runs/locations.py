@@ -1,53 +1,55 @@
-"""Where a run under ``flwr run`` keeps its files, and what its app's run-config says.
-
-Server and agents must agree on both; agents load no more of the server than this.
-"""
+"""Where runs keep their files. Server and agents of one machine must agree on it."""
 
 from __future__ import annotations
 
+import hashlib
 import os
-from collections.abc import Mapping
+import re
 from pathlib import Path
-from typing import Any
 
-from flwr.app import Context
+from flwr_fbo.core.settings import SettingsError
 
-from flwr_fbo.core.settings import kebab
-from flwr_fbo.runs.spec import RunSpec
-from flwr_fbo.strategies import FBOStrategy
-from flwr_fbo.tasks import Task
-
-#: Where the run-config of somebody else's app holds settings of this package.
-PREFIX = "fbo."
+#: Names of runs as they travel in setup messages: never a path.
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def home() -> Path:
-    """Where runs are kept that nobody gave a directory: ``FLWR_FBO_HOME`` or the user's own."""
+    """Return the folder of runs that have no directory of their own.
+
+    The environment variable ``FLWR_FBO_HOME`` names it; the default is ``~/.flwr-fbo``.
+    """
     given = os.environ.get("FLWR_FBO_HOME")
     return Path(given) if given else Path.home() / ".flwr-fbo"
 
 
-def root_of(spec: RunSpec, context: Context) -> Path:
-    """The directory of a run, the same for server and agents of one machine."""
-    return home() / "runs" / (spec.run.run_name or str(context.run_id))
+def run_directory(name: str) -> Path:
+    """Return the directory of the run with this name."""
+    return home() / "runs" / checked_name(name)
 
 
 def agents_of(root: Path) -> Path:
-    """The folder of the agents' journals in the directory of a run."""
+    """Return the folder of the agents' journals in the directory of a run."""
     return root / "agents"
 
 
-def given_within(
-    context: Context,
-    task: Task | type[Task] | str,
-    strategy: FBOStrategy | str,
-    settings: Mapping[str, Any],
-) -> dict[str, Any]:
-    """What the app's code says, and on top of it what its run-config says under ``fbo.``."""
-    configured = {
-        key.removeprefix(PREFIX): value
-        for key, value in context.run_config.items()
-        if key.startswith(PREFIX) and value != ""
-    }
-    coded = {"task": task, "strategy": strategy, **{kebab(k): v for k, v in settings.items()}}
-    return {**coded, **configured}
+def name_of_run(root: Path) -> str:
+    """Return the name by which agents on other machines know the run of this directory.
+
+    A directory outside :func:`home` gets a part of its path's hash, so that two runs in folders
+    of the same name never share journals.
+    """
+    path = root.absolute()
+    if path.parent == (home() / "runs").absolute() and _NAME.fullmatch(path.name):
+        return path.name
+    plain = re.sub(r"[^A-Za-z0-9._-]", "-", path.name).lstrip("._-")[:60] or "run"
+    return f"{plain}-{hashlib.sha256(str(path).encode()).hexdigest()[:12]}"
+
+
+def checked_name(name: str) -> str:
+    """Return the name, or raise: a name from elsewhere must not lead to another folder."""
+    if not _NAME.fullmatch(name):
+        raise SettingsError(
+            "the name of a run must be at most 100 letters, digits, `.`, `_` and `-`, and begin "
+            f"with a letter or digit, but got {name[:120]!r}"
+        )
+    return name

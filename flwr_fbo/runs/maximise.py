@@ -16,8 +16,11 @@ import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, MemoryRecords, Records
 from flwr_fbo.core.space import Space, Value
-from flwr_fbo.methods.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings, result
-from flwr_fbo.runs.journal import Journal
+from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
+from flwr_fbo.methods.fed_pne.report import result
+from flwr_fbo.methods.fed_pne.server import FedPNEServer
+from flwr_fbo.methods.fed_pne.settings import FedPNESettings
+from flwr_fbo.runs.files.journal import Journal
 
 
 @dataclass(frozen=True)

@@ -23,10 +23,11 @@ import numpy as np
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space, Value
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings, memory, told
+from flwr_fbo.methods.dp_fts_de.server import empty_memory, shared_weights
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, advice_of
 from flwr_fbo.models.features import RandomFeatures
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.search.regions import Regions
 
 #: Part of the key of a newcomer's generators: no agent of a run has it.
@@ -77,10 +78,10 @@ def join(run_dir: str | Path, seed: int = 0) -> Newcomer:
         )
     keys = DPFTSDESettings.keys()
     settings = DPFTSDESettings.from_mapping({k: v for k, v in config.items() if k in keys})
-    released = memory(settings)
+    released = empty_memory(settings)
     for release in directory.releases.read():
         released.add(release.vector, release.deviation, release.round)
-    weights = told(settings, released)
+    weights = shared_weights(settings, released)
     if weights is None:
         raise SettingsError(f"`run_dir` must hold releases, but {directory.root} has none yet")
     with np.load(directory.root / "releases" / "features.npz", allow_pickle=False) as arrays:

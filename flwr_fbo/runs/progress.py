@@ -1,43 +1,31 @@
-"""What a person sees while a simulation runs, and when it is over."""
+"""Show a person the progress of a simulation: a live view in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import contextlib
 import time
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
+from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, describe
 
-from flwr_fbo.runs.result import read_evaluations
-from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
-from flwr_fbo.strategies.server_app import describe
-
-#: A run of more rounds than this is shown by about so many lines.
+#: A run of more rounds than this is shown by about this many lines.
 LINES = 100
 
 
 class _Progress(Callback):
-    """What both views share: the best so far, and the time left."""
+    """What both views share: the estimate of the time left."""
 
-    def __init__(self, journals: Path, stream: TextIO) -> None:
-        self._journals, self._stream = journals, stream
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
         self._started, self._first = time.monotonic(), 0
 
-    def on_start(self, strategy: FBOStrategy) -> None:
-        """See :class:`Callback`."""
-        self._started, self._first = time.monotonic(), strategy.server.round
-
-    def _best(self, agents: int) -> float | None:
-        """Mean of the agents' best, from their own journals, which only a simulator can read."""
-        histories = read_evaluations(self._journals, agents)
-        best = [max((e.score for e in h if e.score is not None), default=None) for h in histories]
-        known = [b for b in best if b is not None]
-        return float(np.mean(known)) if known else None
+    def on_start(self, run: RunView) -> None:
+        """Note when the run starts."""
+        self._started, self._first = time.monotonic(), run.server.round
 
     def _seconds_left(self, report: RoundReport) -> float | None:
-        """From the end of a round to that of the last one, if all rounds take as long."""
+        """Return the seconds to the end of the last round, if all rounds take equally long."""
         if report.rounds is None:
             return None
         closed = report.round + 1 - self._first  # by this process
@@ -48,11 +36,11 @@ class _Progress(Callback):
 class PrintProgress(_Progress):
     """One line a round: the agents' best so far, replies, epsilon, time left."""
 
-    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
-        """See :class:`Callback`."""
+    def on_round(self, run: RunView, report: RoundReport) -> None:
+        """Print the line of a closed round."""
         if report.rounds is not None and report.round % max(1, report.rounds // LINES):
             return
-        best = self._best(strategy.run_plan.agents)
+        best = None if run.history is None else run.history.best_score
         mean = "best -  " if best is None else f"best {best:.4f}  "
         left = self._seconds_left(report)
         rest = "" if left is None or left < 1 or report.round == 0 else f"  {left:.0f} s left"
@@ -60,10 +48,10 @@ class PrintProgress(_Progress):
 
 
 class LiveProgress(_Progress):
-    """A view in a terminal that changes with every reply, and vanishes when the run is over."""
+    """A view in a terminal that changes with every reply and disappears at the end."""
 
-    def __init__(self, journals: Path, stream: TextIO) -> None:
-        super().__init__(journals, stream)
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
         from rich.console import Console
         from rich.live import Live
 
@@ -79,16 +67,16 @@ class LiveProgress(_Progress):
             get_renderable=self._view,
         )
 
-    def on_reply(self, strategy: FBOStrategy, replied: int, asked: int) -> None:
-        """See :class:`Callback`."""
-        self._round, self._rounds = strategy.server.round, strategy.server.rounds
+    def on_reply(self, run: RunView, replied: int, asked: int) -> None:
+        """Note how many agents have replied."""
+        self._round, self._rounds = run.server.round, run.server.rounds
         self._replied, self._asked = replied, asked
 
-    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
-        """See :class:`Callback`."""
+    def on_round(self, run: RunView, report: RoundReport) -> None:
+        """Show the closed round."""
         self._replied, self._asked = report.replied, report.asked
-        self._lost += report.missing + report.refused + sum(report.declined.values())
-        best = self._best(strategy.run_plan.agents)
+        self._lost += report.lost
+        best = None if run.history is None else run.history.best_score
         self._facts = [("mean best", "-" if best is None else f"{best:.4f}")]
         if report.privacy is not None:
             budget, spent = report.privacy["budget"], report.privacy["epsilon"]
@@ -99,12 +87,12 @@ class LiveProgress(_Progress):
         self.live.refresh()
 
     def _view(self) -> Any:
-        """Drawn some times a second, whatever happens."""
+        """Draw the view; rich calls this four times a second."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
         if not self._asked:
-            return "starting; agents are being told what is sought"
+            return "registering agents ..."
         now, last = time.monotonic(), "" if self._rounds is None else f" of {self._rounds - 1}"
         part = self._replied / max(self._asked, 1)
         bar = ProgressBar(total=self._rounds, completed=self._round + part, width=40)
@@ -119,13 +107,13 @@ class LiveProgress(_Progress):
 
 
 @contextlib.contextmanager
-def watching(journals: Path, stream: TextIO | None) -> Iterator[list[Callback]]:
-    """The view that suits a stream: live in a terminal, lines elsewhere, nothing without one."""
+def watching(stream: TextIO | None) -> Iterator[list[Callback]]:
+    """Yield the view that suits a stream: live in a terminal, lines elsewhere, or none."""
     if stream is None:
         yield []
     elif stream.isatty():
-        view = LiveProgress(journals, stream)
+        view = LiveProgress(stream)
         with view.live:
             yield [view]
     else:
-        yield [PrintProgress(journals, stream)]
+        yield [PrintProgress(stream)]

@@ -1,55 +1,64 @@
-"""What a run achieved, computed from the agents' own journals.
-
-A simulator owns the agents' journals and may read them; in a deployment they stay with their
-owners, and the server's outcome is about rounds and privacy only. ``best`` and ``regret``
-follow the agents' best score so far from the initial points (round 0) on; a round in which an
-agent made no successful evaluation leaves its best as it was.
-"""
+"""What a run came to: the content of ``result.json``, and how it is put together."""
 
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-import numpy as np
+from flwr_fbo.core.evaluation import Evaluation
+from flwr_fbo.core.space import Value
+from flwr_fbo.methods.method import MethodServer
+from flwr_fbo.runs.callbacks import RoundReport
+from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.files.rounds import RoundTable
+from flwr_fbo.runs.history import (
+    RoundHistory,
+    best_of_agent,
+    by_round,
+    read_evaluations,
+)
+from flwr_fbo.runs.stopping import Stopper
 
-from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.evaluation import Evaluation, Evaluator
-from flwr_fbo.runs.journal import Journal, journal_path
-
-RESULT_SCHEMA = 1
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The part of a result that can be computed from evaluations alone.
-
-    Lists run over the rounds from 0; means are over the agents that have a score by then.
-    """
-
-    evaluations: list[float]
-    best: list[float | None]
-    regret: list[float | None] | None
-    failed_evaluations: int
-    agents: list[dict[str, Any]]
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
-        return asdict(self)
+RESULT_SCHEMA = 2
 
 
 @dataclass(frozen=True)
 class Result:
     """What a run came to. Everything of ``result.json`` is here, under the same names.
 
-    ``best``, ``regret`` and ``evaluations`` run over the rounds from 0 and are means over the
-    agents; ``agents_best`` holds each agent's own best, with its parameter values. What only
-    some strategies find (``recommended``, ``tree``, ...) is in ``findings``, and can be read
-    like the rest: ``result.recommended``.
+    Parameters
+    ----------
+    task, metric, strategy
+        What was tuned, what its scores are, and by which method.
+    agents, rounds, seed
+        How many agents and rounds there were, and the seed.
+    history
+        The agents' mean best score, evaluations and regret by round; empty lists in a
+        deployment, where scores stay with the agents.
+    agents_best
+        Each agent's own best score with its parameters; empty in a deployment.
+    recommended
+        One setting for all agents, computed from what was released; None without any.
+    recommendation
+        How sure that setting is, as the method says it; None without any.
+    epsilon, delta, private, local, notice
+        The privacy of the run. ``local`` says that it holds against the server too, ``notice``
+        what must be known before the numbers are trusted.
+    failures
+        Evaluations that failed and replies that never came or were no answer.
+    complete
+        Whether all was done that the settings ask for.
+    stopped_early
+        Why the run ended before its rounds were over; empty where it did not.
+    seconds, run_dir
+        How long the run took, and where its files are.
+    findings
+        What only some methods find, such as ``tree`` or ``cumulative_regret``.
+    compared
+        The results of the baselines, by their names.
     """
 
     task: str
@@ -58,9 +67,8 @@ class Result:
     agents: int
     rounds: int
     seed: int
-    evaluations: list[float]
-    best: list[float | None]
-    regret: list[float | None] | None
+    history: RoundHistory
+    agents_best: list[dict[str, Any]]
     epsilon: float | None
     delta: float | None
     private: bool
@@ -69,56 +77,58 @@ class Result:
     complete: bool
     seconds: float
     run_dir: str
-    agents_best: list[dict[str, Any]]
-    #: What must be known before its privacy is trusted; empty where nothing is.
+    recommended: dict[str, Value] | None = None
+    recommendation: Mapping[str, Any] | None = None
     notice: str = ""
-    #: Why the run ended before its rounds were over; empty where it did not.
     stopped_early: str = ""
     findings: Mapping[str, Any] = field(default_factory=dict)
     compared: Mapping[str, Result] = field(default_factory=dict)
     schema: int = RESULT_SCHEMA
 
-    def __getattr__(self, name: str) -> Any:
-        findings = self.__dict__.get("findings", {})
-        if name in findings:
-            return findings[name]
-        raise AttributeError(f"a result of {self.__dict__.get('strategy')} has no {name!r}")
+    @property
+    def best_score(self) -> float | None:
+        """Return the mean of the agents' best scores; None where no score is known."""
+        return self.history.best_score
+
+    @property
+    def evaluations(self) -> float:
+        """Return how many evaluations an agent made, on average; 0 where that is not known."""
+        return self.history.evaluations[-1] if self.history.evaluations else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values, as ``result.json`` holds them."""
+        """Return JSON values, as ``result.json`` holds them."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
-        findings, compared = plain.pop("findings"), plain.pop("compared")
-        clash = {*plain, "compared"} & set(findings)
-        if clash:
-            raise ValueError(f"findings must not be named as other results are, but {clash} are")
-        others = {name: other.to_dict() for name, other in compared.items()}
-        return {**plain, **findings, **({"compared": others} if others else {})}
+        plain["history"] = vars(self.history)
+        plain["best_score"] = self.best_score
+        plain["findings"] = dict(self.findings)
+        plain["compared"] = {name: other.to_dict() for name, other in self.compared.items()}
+        return plain
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
-        """The result that :meth:`to_dict` wrote."""
+        """Return the result that :meth:`to_dict` wrote."""
         if content.get("schema") != RESULT_SCHEMA:
             raise ValueError(
-                f"a result must have schema {RESULT_SCHEMA}, but has {content.get('schema')!r}"
+                f"a result must have schema {RESULT_SCHEMA}, but has {content.get('schema')!r}: "
+                "it was written by another version of flwr-fbo"
             )
-        own = {f.name for f in fields(cls)} - {"findings", "compared"}
-        rest = {k: v for k, v in content.items() if k not in own and k != "compared"}
-        others = {n: Result.from_dict(other) for n, other in content.get("compared", {}).items()}
-        plain = {key: value for key, value in content.items() if key in own}
-        return cls(**plain, findings=rest, compared=others)
+        plain = {f.name: content[f.name] for f in fields(cls)}
+        plain["history"] = RoundHistory(**content["history"])
+        plain["compared"] = {n: Result.from_dict(r) for n, r in content["compared"].items()}
+        return cls(**plain)
 
     @classmethod
     def read(cls, run_dir: Path | str) -> Self:
-        """The result of a run that is over, wherever its directory is now."""
+        """Read the result of a finished run, wherever its directory is now."""
         content = json.loads((Path(run_dir) / "result.json").read_text())
         return cls.from_dict({**content, "run_dir": str(run_dir)})
 
     def to_json(self) -> str:
-        """:meth:`to_dict` as text."""
+        """Return :meth:`to_dict` as text."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """One flat row an evaluation, from the agents' journals: for a table or a data frame."""
+        """Return one flat row an evaluation, from the agents' journals, for a data frame."""
         histories = read_evaluations(Path(self.run_dir) / "agents", self.agents)
         columns = ("round", "play", "source", "score", "failure", "seconds", "regret")
         return [
@@ -132,60 +142,115 @@ class Result:
         ]
 
 
-def read_evaluations(folder: Path, agents: int) -> list[list[Evaluation]]:
-    """Each agent's evaluations, in the order in which they were made."""
-    histories = []
-    for agent in range(agents):
-        path = journal_path(folder, agent)
-        records = Journal(path, reading=True).read(Evaluator.KIND)
-        histories.append([Evaluation(**record) for record in records])
-    return histories
+@dataclass(frozen=True)
+class Finished:
+    """A run that has ended, as its strategy knows it; :func:`conclude` makes the result of it.
+
+    Parameters
+    ----------
+    task, metric, method
+        Their names.
+    agents, rounds, seed
+        What the run was started with.
+    server
+        The method's server in its last state.
+    reports
+        The rounds that this process closed; earlier rounds are in the table of rounds.
+    seconds
+        How long this process took.
+    stopper
+        The rules that may have ended the run, and whether a person did.
+    stopped
+        Why the strategy itself gave up; empty where it did not.
+    may_leave_rounds_out
+        Whether agents that answer early make fewer evaluations than there are rounds.
+    """
+
+    task: str
+    metric: str
+    method: str
+    agents: int
+    rounds: int
+    seed: int
+    server: MethodServer
+    reports: Sequence[RoundReport]
+    seconds: float
+    stopper: Stopper
+    stopped: str = ""
+    may_leave_rounds_out: bool = False
 
 
-def outcome(histories: Sequence[Sequence[Evaluation]], rounds: int) -> Outcome:
-    """What agents achieved by each of the rounds 0 .. rounds."""
-    count = np.zeros((len(histories), rounds + 1))
-    score = np.full((len(histories), rounds + 1), -math.inf)
-    regret = np.full((len(histories), rounds + 1), math.inf)
-    for agent, history in enumerate(histories):
-        for e in history:
-            if e.round > rounds:
-                continue
-            count[agent, e.round] += 1
-            if e.score is not None:
-                score[agent, e.round] = max(score[agent, e.round], e.score)
-            if e.score is not None and e.regret is not None:
-                regret[agent, e.round] = min(regret[agent, e.round], e.regret)
-    known = bool(np.isfinite(regret).any())
-    return Outcome(
-        evaluations=[_tidy(v) for v in count.cumsum(axis=1).mean(axis=0)],
-        best=_means(np.maximum.accumulate(score, axis=1)),
-        regret=_means(np.minimum.accumulate(regret, axis=1)) if known else None,
-        failed_evaluations=sum(e.failed for history in histories for e in history),
-        agents=[_best_of(agent, history) for agent, history in enumerate(histories)],
+def conclude(
+    run: Finished, directory: RunDirectory, histories: Sequence[Sequence[Evaluation]]
+) -> Result:
+    """Write ``result.json`` and the method's own files, and return the result.
+
+    ``histories`` are the agents' evaluations in a simulation. A server in a deployment has
+    none: its result is about rounds, privacy and the recommended setting.
+    """
+    server, stopper = run.server, run.stopper
+    history = by_round(histories, max(0, server.round - 1)) if histories else RoundHistory([], [])
+    scored = not histories or history.best_score is not None
+    findings = server.findings(histories)
+    recommendation = findings.pop("recommended", None) or server.recommend(
+        directory.releases.read()
     )
+    if not scored:  # of nothing but failures nothing follows
+        recommendation = None
+    privacy = server.privacy() or {}
+    rounds = RoundTable.read(directory.rounds)  # those of earlier processes too
+    result = Result(
+        task=run.task,
+        metric=run.metric,
+        strategy=run.method,
+        agents=run.agents,
+        rounds=findings.pop("rounds", run.rounds),
+        seed=run.seed,
+        history=history,
+        agents_best=[best_of_agent(n, h) for n, h in enumerate(histories)],
+        epsilon=privacy.get("epsilon"),
+        delta=privacy.get("delta"),
+        private=privacy.get("private", False),
+        local=privacy.get("local", False),
+        failures=sum(e.failed for h in histories for e in h) + _lost(rounds),
+        complete=_all_done(run, histories) and scored,
+        seconds=run.seconds + _seconds_before(rounds, run.reports),
+        run_dir=str(directory.root),
+        recommended=None if recommendation is None else recommendation["params"],
+        recommendation=recommendation,
+        notice=server.notice() or _notice(stopper, bool(privacy)),
+        stopped_early=run.stopped or stopper.reason,
+        findings=findings,
+    )
+    for name, text in server.files().items():
+        (directory.root / name).write_text(text)
+    directory.write_json("result.json", result.to_dict())
+    return result
 
 
-def _means(values: Array) -> list[float | None]:
-    """Mean over the agents that have a finite value, by column; None where nobody has."""
-    return [
-        float(np.mean(column[np.isfinite(column)])) if np.isfinite(column).any() else None
-        for column in values.T
-    ]
+def _all_done(run: Finished, histories: Sequence[Sequence[Evaluation]]) -> bool:
+    """Say whether the run did all that its settings ask for, or ended by a rule they name."""
+    if run.stopped:
+        return False
+    if run.stopper.reason:  # by a rule that was asked for, or by a person who changed their mind
+        return not run.stopper.interrupted
+    expected = None if run.may_leave_rounds_out else run.server.evaluations_per_agent()
+    whole = expected is None or all(len(h) == expected for h in histories)
+    return run.server.completed and whole
 
 
-def _best_of(agent: int, history: Sequence[Evaluation]) -> dict[str, Any]:
-    scored = [e for e in history if e.score is not None]
-    if not scored:
-        return {"agent": agent, "evaluations": len(history), "best": None, "params": None}
-    best = max(scored, key=lambda e: -math.inf if e.score is None else e.score)
-    return {
-        "agent": agent,
-        "evaluations": len(history),
-        "best": best.score,
-        "params": best.params,
-    }
+def _lost(rounds: Sequence[Mapping[str, str]]) -> int:
+    """Return the replies that never came or were none; a running evaluation has not failed."""
+    return sum(int(row[name]) for row in rounds for name in ("missing", "refused", "declined"))
 
 
-def _tidy(value: float) -> float:
-    return int(value) if float(value).is_integer() else float(value)
+def _seconds_before(rounds: Sequence[Mapping[str, str]], reports: Sequence[RoundReport]) -> float:
+    """Return what the rounds took that another process made before the run was resumed."""
+    mine = {str(report.round) for report in reports}
+    return sum(float(row["seconds"]) for row in rounds if row["round"] not in mine)
+
+
+def _notice(stopper: Stopper, private: bool) -> str:
+    if private and stopper.looks_at_scores and stopper.reason:
+        return "when the run stopped depends on scores, which epsilon does not count"
+    return ""

@@ -1,17 +1,19 @@
 """What a run is: one flat set of kebab-case keys, read the same way wherever it comes from.
 
 ``flwr run --run-config``, ``flwr-fbo run --set`` and Python all end here. The keys are those of
-:class:`RunSettings`, of the strategy's settings and of the task's settings; each is declared
-once, in its own settings class. Python may give the task and the strategy as objects: they
-stand for their names and for the settings they were made with.
+:class:`RunSettings`, of the method's settings and of the task's settings; each is declared
+once, in its own settings class. In a run-config, ``settings = "epsilon=5 regions=4"`` holds the
+keys of method and task. Python may give the task and the strategy as objects: they stand for
+their names and for the settings they were made with.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from flwr_fbo.core.settings import (
     Settings,
@@ -23,7 +25,8 @@ from flwr_fbo.core.settings import (
     unknown_keys,
     within,
 )
-from flwr_fbo.strategies import FBOStrategy, strategy_class, strategy_name
+from flwr_fbo.methods.method import Method
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.tasks import Task, check_importable, find, name_of
 
 
@@ -42,78 +45,125 @@ class RunSettings(Settings):
     timeout: float = setting(3600.0, "seconds a round may take", above(0))
     round_quorum: float = setting(
         1.0,
-        "share of the agents asked whose replies end a round before its time-out",
+        "share of the asked agents whose replies end a round before its timeout",
         within(0, 1, open_low=True),
     )
     answer_within: float | None = setting(
         None,
         "seconds after which an agent answers with what it knows while its evaluation goes on; "
-        "it waits for it where unset",
+        "where unset, it waits for the evaluation",
         at_least(0),
     )
     max_seconds: float | None = setting(
-        None, "end with the round in which so many seconds have passed", above(0)
+        None, "end with the round in which this many seconds have passed", above(0)
     )
     max_evaluations: int | None = setting(
-        None, "end with the round in which all agents together made so many; simulations", above(0)
-    )
+        None, "end with the round in which all agents together made this many; simulations",
+        above(0),
+    )  # fmt: skip
     patience: int | None = setting(
-        None, "end after so many rounds in which the mean best did not rise; simulations", above(0)
-    )
+        None, "end after this many rounds in which the mean best did not rise; simulations",
+        above(0),
+    )  # fmt: skip
     target_score: float | None = setting(
-        None, "end as soon as the mean best is so high; simulations"
+        None, "end as soon as the mean best reaches this score; simulations"
     )
     run_name: str = setting("", "directory of the run under the home of flwr-fbo's runs")
 
 
+#: The key of a run-config that holds the settings of method and task.
+SETTINGS = "settings"
+#: The rules that end a run early.
+STOPPING = ("max_seconds", "max_evaluations", "patience", "target_score")
+
+
+@runtime_checkable
+class ConfiguredStrategy(Protocol):
+    """A strategy object: its method, and the settings that were given when it was made."""
+
+    method: Method
+    stated: Mapping[str, Any]
+
+
 @dataclass(frozen=True)
 class RunSpec:
-    """A run that can be started: settings that were checked, a task and a strategy."""
+    """A run that can be started: settings that were checked, a task and a method."""
 
     run: RunSettings
     task: Task
-    strategy: FBOStrategy
+    method: Method
+    settings: Settings
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> RunSpec:
-        """Read all keys; an unknown one is an error that names the nearest."""
+        """Read all keys; raise for an unknown key, naming the nearest known one."""
+        given = expanded(given)
         stated = named({key: value for key, value in given.items() if value != ""})
         run = RunSettings.from_mapping(_share(stated, RunSettings))
         task = given["task"] if not isinstance(given.get("task", ""), str) else find(run.task)
-        strategy_type = strategy_class(run.strategy, task.seeks)
-        _check_seeks(given.get("strategy"), strategy_type, task)
-        strategy_keys = strategy_type.settings_class.keys()
-        task_keys = task.settings_class.keys()
-        unknown_keys(stated, {*RunSettings.keys(), *strategy_keys, *task_keys})
+        method = find_method(run.strategy, task.seeks)
+        _check_seeks(given.get("strategy"), method, task)
+        settings_class = method.settings_class
+        keys = settings_class.keys()
+        unknown_keys(stated, {*RunSettings.keys(), *keys, *task.settings_class.keys()})
         paper = run.preset == "paper"
         made = _make_task(task, stated, paper)
-        presets = dict(strategy_type.presets_for(made, run.seed))
+        presets = method.presets_for(made, run.seed)
         if paper:
-            presets |= {**strategy_type.paper_settings, **task.paper_settings}
-        presets = {key: value for key, value in presets.items() if key in strategy_keys}
-        settings = strategy_type.settings_class
-        strategy = strategy_type(settings.from_mapping(_share(stated, settings), presets))
+            presets |= {**method.paper_settings, **task.paper_settings}
+        presets = {key: value for key, value in presets.items() if key in keys}
+        settings = settings_class.from_mapping(_share(stated, settings_class), presets)
         if run.answer_within is not None:
-            _check_asynchronous(run, strategy)
+            _check_answers_early(run, method)
             check_importable(made)
-        return cls(run, made, strategy)
+        return cls(run, made, method, settings)
 
     def keys(self) -> set[str]:
-        """What may be set in this run."""
-        parts = (RunSettings, type(self.strategy.settings), type(self.task.settings))
+        """Return the keys that may be set in this run."""
+        parts = (RunSettings, type(self.settings), type(self.task.settings))
         return set().union(*(part.keys() for part in parts))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Every setting: from_mapping makes the same run of it, where the task can be imported."""
+        """Return every setting; from_mapping makes the same run where the task can be imported."""
         return {
             **self.run.to_mapping(),
-            **_stated(self.strategy.settings),
-            **_stated(self.task.settings),
+            **settings_to_store(self.settings),
+            **settings_to_store(self.task.settings),
         }
 
 
+def expanded(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping with the pairs of its key ``settings`` in place of that key."""
+    rest = {key: value for key, value in given.items() if key != SETTINGS}
+    text = given.get(SETTINGS, "")
+    if not isinstance(text, str):
+        raise SettingsError(
+            f'`{SETTINGS}` must be text such as "epsilon=5 regions=4", but got {text!r}'
+        )
+    pairs: dict[str, Any] = {}
+    for pair in shlex.split(text):
+        key, equals, value = pair.partition("=")
+        if not equals or not key or not value:
+            raise SettingsError(
+                f"`{SETTINGS}` must hold key=value pairs with blanks between, but got {pair!r}"
+            )
+        if key in pairs or (key in rest and rest[key] != ""):
+            raise SettingsError(f"`{key}` is given twice")
+        pairs[key] = value
+    return {**rest, **pairs}
+
+
+def task_of(given: Mapping[str, Any]) -> Task:
+    """Return the task that a run's keys describe, whatever its method. Clients need no more."""
+    given = expanded(given)
+    name = given.get("task") or "digits"
+    task = name if not isinstance(name, str) else find(name)
+    stated = {key: value for key, value in given.items() if value != "" and key != "task"}
+    return _make_task(task, stated, paper=given.get("preset") == "paper")
+
+
 def named(given: Mapping[str, Any]) -> dict[str, Any]:
-    """The same in names and values only: objects replaced by what they were made of."""
+    """Return the same in names and values only: objects replaced by what they were made of."""
     task, strategy = given.get("task", ""), given.get("strategy", "")
     stated = dict(given)
     if not isinstance(task, str):
@@ -124,27 +174,33 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
             )
         stated["task"] = name_of(task)
     if not isinstance(strategy, str):
-        if not isinstance(strategy, FBOStrategy):
+        if not isinstance(strategy, ConfiguredStrategy):
             raise SettingsError(
                 f"`strategy` must be a name or an object such as DPFTSDE(), but is {strategy!r}"
             )
-        twice = [key for key in strategy.given if key in given]
+        twice = [key for key in strategy.stated if key in given]
         if twice:
             raise SettingsError(f"`{twice[0]}` is given twice: in the strategy and beside it")
-        stated |= {**strategy.given, "strategy": strategy_name(type(strategy))}
+        stated |= {**strategy.stated, "strategy": strategy.method.name}
     return stated
 
 
-def _check_seeks(strategy: Any, found: type[FBOStrategy], task: Task | type[Task]) -> None:
-    if isinstance(strategy, FBOStrategy) and type(strategy) is not found:
+def settings_to_store(settings: Settings) -> dict[str, Any]:
+    """Return all that must be written down: None only where something else is the default."""
+    pairs = ((f, getattr(settings, f.name)) for f in dataclasses.fields(settings))
+    return {kebab(f.name): v for f, v in pairs if v is not None or f.default is not None}
+
+
+def _check_seeks(strategy: Any, method: Method, task: Task | type[Task]) -> None:
+    if isinstance(strategy, ConfiguredStrategy) and strategy.method != method:
         raise SettingsError(
             f"the strategy {type(strategy).__name__} does not fit a task that seeks "
             f"{'one optimum for all' if task.seeks == 'global' else 'an optimum for each agent'}"
         )
 
 
-def _check_asynchronous(run: RunSettings, strategy: FBOStrategy) -> None:
-    if not strategy.asynchronous:
+def _check_answers_early(run: RunSettings, method: Method) -> None:
+    if not method.answers_early:
         raise SettingsError(
             f"`answer-within` must be left unset with {run.strategy}, but got "
             f"{run.answer_within:g}: its agents reply with evaluations, not with what they know"
@@ -152,7 +208,7 @@ def _check_asynchronous(run: RunSettings, strategy: FBOStrategy) -> None:
 
 
 def _make_task(task: Task | type[Task], given: Mapping[str, Any], paper: bool) -> Task:
-    """The task of a class with its settings; one that is made already stays as it is."""
+    """Make the task of a class with its settings; a task that is made already stays as it is."""
     share = _share(given, task.settings_class)
     if isinstance(task, Task):
         has, asked = task.settings, task.settings_class.from_mapping(share)
@@ -170,9 +226,3 @@ def _make_task(task: Task | type[Task], given: Mapping[str, Any], paper: bool) -
 def _share(given: Mapping[str, Any], settings: type[Settings]) -> dict[str, Any]:
     keys = settings.keys()
     return {key: value for key, value in given.items() if key in keys}
-
-
-def _stated(settings: Settings) -> dict[str, Any]:
-    """All that must be written down: None only where something else is the default."""
-    pairs = ((f, getattr(settings, f.name)) for f in dataclasses.fields(settings))
-    return {kebab(f.name): v for f, v in pairs if v is not None or f.default is not None}

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.privacy.statement import PrivacyStatement
 from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.result import Result
 
@@ -66,11 +67,7 @@ def compared_text(result: Result, other: Result) -> str:
 
 def privacy_text(result: Result) -> str:
     """Return the privacy guarantee of the run in one line."""
-    if result.epsilon is None or result.delta is None:
-        return result.notice or "none: no noise is added to what agents send"
-    text = f"epsilon {result.epsilon:.3f} at delta {result.delta:.2e}, per agent, whole run"
-    text += ", against the server too" if result.local else ""
-    return f"{result.notice} (otherwise {text})" if result.notice else text
+    return str(PrivacyStatement(result.epsilon, result.delta, result.local, result.notice))
 
 
 def params_text(params: Mapping[str, Any]) -> str:

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.result import outcome, read_evaluations
-from flwr_fbo.strategies.base import Callback, FBOStrategy, RoundReport
+from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView
+from flwr_fbo.runs.history import RunHistory
 
 
 class Tracker(Callback):
@@ -31,26 +31,27 @@ class Tracker(Callback):
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Store the numbers of a round."""
 
-    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
+    def on_round(self, run: RunView, report: RoundReport) -> None:
         """See :class:`flwr_fbo.Callback`."""
         numbers: dict[str, float] = {
             "replies": report.replied,
-            "lost": report.missing + report.refused + sum(report.declined.values()),
+            "lost": report.lost,
             "seconds": report.seconds,
         }
         if report.privacy is not None:
             numbers["epsilon"] = report.privacy["epsilon"]
-        self.log(numbers | self._scores(strategy.run_plan.agents, report.round), report.round)
+        self.log(numbers | self._scores(run), report.round)
 
-    def _scores(self, agents: int, round: int) -> dict[str, float]:
+    def _scores(self, run: RunView) -> dict[str, float]:
+        """Return the agents' scores as numbers; nothing where journals were not named."""
         if self._journals is None:
             return {}
-        found = outcome(read_evaluations(self._journals, agents), round)
-        best = [a["best"] for a in found.agents if a["best"] is not None]
-        numbers = {"evaluations": found.evaluations[-1]}
-        if best:
-            low, median, high = np.quantile(best, [0.25, 0.5, 0.75])
-            numbers |= {"best": float(np.mean(best)), "best/median": float(median)}
+        agents = run.parameters.agents
+        history = run.history or RunHistory(self._journals, agents).refresh()
+        numbers = {"evaluations": history.made / agents}
+        if history.best_scores:
+            low, median, high = np.quantile(history.best_scores, [0.25, 0.5, 0.75])
+            numbers |= {"best": float(np.mean(history.best_scores)), "best/median": float(median)}
             numbers |= {"best/quarter": float(low), "best/three-quarters": float(high)}
         return numbers
 
@@ -68,7 +69,7 @@ class TensorBoard(Tracker):
             self._writer.add_scalar(name, value, round)
         self._writer.flush()
 
-    def on_end(self, strategy: FBOStrategy) -> None:
+    def on_end(self, run: RunView) -> None:
         """See :class:`flwr_fbo.Callback`."""
         self._writer.close()
 
@@ -88,16 +89,16 @@ class WandB(Tracker):
         self._wandb = _package("wandb", "wandb")
         self._run: Any = None
 
-    def on_start(self, strategy: FBOStrategy) -> None:
+    def on_start(self, run: RunView) -> None:
         """See :class:`flwr_fbo.Callback`."""
-        config = strategy.settings.to_mapping()
+        config = run.settings.to_mapping()
         self._run = self._wandb.init(mode=self._mode, config=config, **self._arguments)
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """See :class:`Tracker`."""
         self._run.log(dict(numbers), step=round)
 
-    def on_end(self, strategy: FBOStrategy) -> None:
+    def on_end(self, run: RunView) -> None:
         """See :class:`flwr_fbo.Callback`."""
         self._run.finish()
 
@@ -114,16 +115,16 @@ class MLflow(Tracker):
         self._arguments = arguments
         self._mlflow = _package("mlflow", "mlflow")
 
-    def on_start(self, strategy: FBOStrategy) -> None:
+    def on_start(self, run: RunView) -> None:
         """See :class:`flwr_fbo.Callback`."""
         self._mlflow.start_run(**self._arguments)
-        self._mlflow.log_params(strategy.settings.to_mapping())
+        self._mlflow.log_params(run.settings.to_mapping())
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """See :class:`Tracker`."""
         self._mlflow.log_metrics(dict(numbers), step=round)
 
-    def on_end(self, strategy: FBOStrategy) -> None:
+    def on_end(self, run: RunView) -> None:
         """See :class:`flwr_fbo.Callback`."""
         self._mlflow.end_run()
 

@@ -1,7 +1,7 @@
-"""Running a whole federation on one machine: through Flower's simulation engine, or in process.
+"""Run a whole federation on one machine: through Flower's simulation engine, or in process.
 
 ``ray`` is Flower's simulation engine: every agent's message is computed by one of a pool of
-worker processes. ``inline`` calls the same ServerApp and ClientApp in this process, without
+worker processes. ``inline`` calls the same strategy and ClientApp in this process, without
 Ray: for small tasks, tests and benchmarks.
 """
 
@@ -16,14 +16,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal, TypeAlias
 
+from flwr.app import Context
+from flwr.serverapp import Grid, ServerApp
+
 from flwr_fbo.clients.client_app import client_app_of
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.callbacks import Callback
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies.base import Callback
-from flwr_fbo.strategies.server_app import serve, server_app_of
+from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.server_app import serve
 
 Engine: TypeAlias = Literal["ray", "inline"]
 
@@ -41,18 +45,20 @@ def run(
     directory: RunDirectory,
     engine: Engine,
     callbacks: Sequence[Callback] = (),
-    stop: Stopper | None = None,
-) -> None:
-    """Run a federation to its end; whatever goes wrong on the server's side is raised."""
+    stopper: Stopper | None = None,
+) -> FBOStrategy:
+    """Run a federation to its end; whatever goes wrong on the server's side is raised.
+
+    The strategy is returned, whose ``result`` is what came of the run.
+    """
     _quieten()
     agents = number_of_agents(spec)
+    spec.task.check_agents(agents, spec.run.seed)  # before anything is computed
     spec.task.fetch()  # once, before workers would race for the same files
-    clients = client_app_of(
-        spec.task, directory.agents, spec.run.strategy, spec.run.seed, spec.run.answer_within
-    )
+    clients = client_app_of(spec.task, directory.agents)
     if engine == "inline":
-        serve(spec, InProcessGrid(clients, agents), directory, callbacks, stop)
-        return
+        grid = InProcessGrid(clients, agents)
+        return serve(spec, grid, directory, callbacks, stopper)
     if find_spec("ray") is None:
         raise SettingsError(
             "the ray engine needs Ray; install flwr-fbo[simulation], or use --engine inline"
@@ -60,9 +66,16 @@ def run(
     _share_import_path()
     from flwr.simulation import run_simulation
 
+    started: list[FBOStrategy] = []
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        started.append(serve(spec, grid, directory, callbacks, stopper))
+
     with _prompt_threads():
         run_simulation(
-            server_app_of(spec, directory, callbacks, stop),
+            app,
             clients,
             num_supernodes=agents,
             backend_config={
@@ -70,6 +83,7 @@ def run(
                 "init_args": {**_QUIET},
             },
         )
+    return started[0]
 
 
 @contextlib.contextmanager
@@ -98,7 +112,7 @@ def _quieten() -> None:
 
 
 def number_of_agents(spec: RunSpec) -> int:
-    """How many agents a simulation has: what was asked for, or as many as the data hold."""
+    """Return how many agents a simulation has: as asked for, or as many as the data hold."""
     agents = spec.run.agents or spec.task.default_agents or spec.task.parties or 0
     if agents < 1:
         raise SettingsError(
@@ -108,7 +122,7 @@ def number_of_agents(spec: RunSpec) -> int:
 
 
 def _share_import_path() -> None:
-    # Workers must find a task that lives beside the user's shell, as this process does.
+    """Let workers find a task that lives beside the user's shell, as this process does."""
     here = str(Path.cwd())
     parts = [here, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in parts if p))

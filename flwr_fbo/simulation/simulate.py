@@ -1,9 +1,8 @@
-"""A simulated run from settings to result: the run itself, its comparisons, its files."""
+"""Simulate a run from settings to result: the run itself, its baselines, its files."""
 
 from __future__ import annotations
 
 import dataclasses
-import time
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
@@ -11,18 +10,20 @@ from typing import Any, TextIO
 
 from flwr_fbo.clients.background import busy, settle
 from flwr_fbo.core.settings import SettingsError, kebab
-from flwr_fbo.runs.conclude import conclude
-from flwr_fbo.runs.directory import RunDirectory
-from flwr_fbo.runs.journal import journal_path
+from flwr_fbo.methods.registry import find_method
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.runs.callbacks import Callback
+from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.files.journal import journal_path
+from flwr_fbo.runs.history import RunHistory
 from flwr_fbo.runs.progress import watching
-from flwr_fbo.runs.result import Result, read_evaluations
-from flwr_fbo.runs.resume import continued, rivals_of, why_over
-from flwr_fbo.runs.spec import RunSpec
-from flwr_fbo.runs.stopping import STOPPING, Stopper, finishing_on_interrupt
+from flwr_fbo.runs.result import Result
+from flwr_fbo.runs.resume import baselines_of, continued, why_over
+from flwr_fbo.runs.spec import STOPPING, ConfiguredStrategy, RunSpec
+from flwr_fbo.runs.stopping import Stopper, finishing_on_interrupt
 from flwr_fbo.runs.summary import summary
 from flwr_fbo.simulation.engine import Engine, number_of_agents, run
-from flwr_fbo.strategies import Callback, FBOStrategy, strategy_class
-from flwr_fbo.strategies.fts import ThompsonStrategy
+from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.tasks import Task
 
 
@@ -40,13 +41,45 @@ def simulate(
     callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Result:
-    """Simulate a federation that tunes a task::
+    """Simulate a federation that tunes a task.
 
-        result = simulate(tuned, agents=30, strategy=DPFTSDE(epsilon=5), rounds=40)
+    Parameters
+    ----------
+    task
+        What is tuned: a task, a function with ``@task``, or the name of either.
+    agents
+        How many agents take part; 0 is as many as the task's data hold.
+    strategy
+        A strategy such as ``DPFTSDE(epsilon=5)``, or the name of one.
+    rounds
+        Evaluations that each agent makes after its initial points.
+    seed
+        Seed of everything but privacy noise.
+    engine
+        ``"inline"`` calls agents one after another in this process; ``"ray"`` is Flower's
+        simulation engine.
+    compare
+        Names of strategies to compare with, at equal evaluations.
+    run_dir
+        Directory of the run; a new one below ``flwr-fbo-runs`` where unset.
+    progress
+        A stream to report rounds to, such as ``sys.stderr``.
+    callbacks
+        Watchers of the run.
+    settings
+        All other settings of the run, the strategy and the task, by their Python names.
 
-    ``settings`` are all others that ``flwr-fbo run --set`` takes, by their Python names. The
-    ``inline`` engine calls agents one after another in this process; ``ray`` is Flower's
-    simulation engine. ``progress`` is a stream to report rounds to, such as ``sys.stderr``.
+    Examples
+    --------
+    >>> from flwr_fbo import Float, task
+    >>> @task(space={"x": Float(0.0, 1.0)})
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> result = simulate(hill, agents=3, strategy="random", rounds=5, run_dir=folder + "/run")
+    >>> result.best_score > 0.5
+    True
     """
     given = {"task": task, "strategy": strategy, "agents": agents, "rounds": rounds, "seed": seed}
     given |= {kebab(name): value for name, value in settings.items()}
@@ -62,29 +95,44 @@ def resume(
     callbacks: Sequence[Callback] = (),
     **changes: Any,
 ) -> Result:
-    """Go on with a run that was interrupted, from its last closed round.
+    """Continue a run that was interrupted, from its last closed round.
 
-    Evaluations that agents have in their journals are not made again, and the ledger goes on.
-    ``task`` is needed where the run's task cannot be imported, as one made in a notebook.
-    ``changes`` are settings to go on with: more ``rounds``, another ``patience``,
-    ``target_score``, ``max_evaluations``, ``max_seconds`` (None: without that rule), another
-    ``timeout`` or ``data_dir``. A private run makes no release beyond those it was planned for.
+    Evaluations that agents have in their journals are not made again, and the ledger continues.
+    A private run makes no release beyond those it was planned for.
+
+    Parameters
+    ----------
+    run_dir
+        Directory of the run.
+    task
+        The run's task, where it cannot be imported, such as one made in a notebook.
+    engine, progress, callbacks
+        As for :func:`simulate`.
+    changes
+        Settings that change: more ``rounds``, another ``patience``, ``target_score``,
+        ``max_evaluations`` or ``max_seconds`` (None drops the rule), ``timeout``, ``data_dir``.
+
+    Examples
+    --------
+    Continue a finished run for 60 rounds in all::
+
+        result = flwr_fbo.resume("flwr-fbo-runs/spring", rounds=60)
     """
     directory = RunDirectory(run_dir)
     changed = {kebab(name): value for name, value in changes.items()}
     over = why_over(directory, changed)
     spec = continued(directory, changed, task)
-    rivals = rivals_of(directory, task)
+    baselines = baselines_of(directory, task)
     if over:
         _say(progress, over)
         result = Result.read(run_dir)
-        if set(result.compared) == set(rivals):
+        if set(result.compared) == set(baselines):
             return result
     else:
-        if "rounds" in changed and getattr(spec.strategy.settings, "private", False):
+        if "rounds" in changed and getattr(spec.settings, "private", False):
             _say(progress, "no release is added to those planned: further rounds cost no privacy")
         result = _one(spec, engine, directory, progress, callbacks)
-    return _compared(result, spec, directory, rivals, progress)
+    return _compared(result, spec, directory, baselines, progress)
 
 
 def simulate_run(
@@ -94,7 +142,7 @@ def simulate_run(
     compare: Sequence[str] = (),
     progress: TextIO | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """:func:`simulate` by kebab-case keys: the result's JSON, and its summary for people."""
+    """Simulate a run by kebab-case keys; return the result's JSON and its summary for people."""
     result = _simulate(given, engine, folder, compare, progress)
     return result.to_dict(), summary(result)
 
@@ -107,37 +155,37 @@ def _simulate(
     progress: TextIO | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
-    """Run a federation and those it is compared with; all settings are read before anything."""
+    """Run a federation and its baselines; all settings are checked before anything is run."""
     spec = RunSpec.from_mapping(given)
     if compare and spec.run.answer_within is not None:
         raise SettingsError(
             "`answer-within` must be left unset in a run that is compared with others, but got "
             f"{spec.run.answer_within:g}: its agents make fewer evaluations than there are rounds"
         )
-    rivals = {name: _rival(spec, given, name) for name in compare}
+    baselines = {name: _baseline(spec, given, name) for name in compare}
     root = _new_directory(spec) if folder is None else Path(folder)
     directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)
-    if rivals:
-        directory.write_json("compare.json", {n: _with_agents(r) for n, r in rivals.items()})
+    if baselines:
+        directory.write_json("compare.json", {n: _with_agents(b) for n, b in baselines.items()})
     result = _one(spec, engine, directory, progress, callbacks)
-    return _compared(result, spec, directory, rivals, progress)
+    return _compared(result, spec, directory, baselines, progress)
 
 
 def _compared(
     result: Result,
     spec: RunSpec,
     directory: RunDirectory,
-    rivals: Mapping[str, RunSpec],
+    baselines: Mapping[str, RunSpec],
     progress: TextIO | None,
 ) -> Result:
-    """The result beside those of the strategies that it is compared with, once it is complete."""
+    """Return the result with those of its baselines, which run once it is complete."""
     rounds = spec.run.rounds  # of what counts rounds, as many as the run really had
-    if isinstance(spec.strategy, ThompsonStrategy):
-        rounds = min(rounds, max(0, len(result.evaluations) - 1))
+    if spec.method.server_class.counts_rounds:
+        rounds = min(rounds, max(0, len(result.history.evaluations) - 1))
     others: dict[str, Result] = {}
-    for name, rival in rivals.items() if result.complete else ():
+    for name, baseline in baselines.items() if result.complete else ():
         _say(progress, f"for comparison: {name}")
-        other = _rivals_result(rival, rounds, RunDirectory(directory.root / "compare" / name))
+        other = _baseline_result(baseline, rounds, RunDirectory(directory.root / "compare" / name))
         if other.stopped_early:  # it has no rules of its own: somebody pressed Ctrl-C
             raise KeyboardInterrupt(f"flwr-fbo resume {directory.root} ends the comparison")
         others[name] = other
@@ -146,14 +194,15 @@ def _compared(
     return result
 
 
-def _rivals_result(rival: RunSpec, rounds: int, directory: RunDirectory) -> Result:
-    """The rival for so many rounds and without rules for ending; begun before, it goes on."""
-    if (directory.root / "config.json").exists():
-        longer = continued(directory, {"rounds": rounds}, rival.task)
+def _baseline_result(baseline: RunSpec, rounds: int, directory: RunDirectory) -> Result:
+    """Run a baseline for this many rounds and without rules for ending, or continue it."""
+    if directory.holds_a_run:
+        longer = continued(directory, {"rounds": rounds}, baseline.task)
         return _one(longer, "inline", directory, None)
     free: dict[str, Any] = dict.fromkeys(STOPPING)
-    equal = dataclasses.replace(rival, run=dataclasses.replace(rival.run, rounds=rounds, **free))
-    directory.create(_with_agents(equal), rival.task.space)
+    run = dataclasses.replace(baseline.run, rounds=rounds, **free)
+    equal = dataclasses.replace(baseline, run=run)
+    directory.create(_with_agents(equal), baseline.task.space)
     return _one(equal, "inline", directory, None)
 
 
@@ -184,17 +233,15 @@ def _one(
     progress: TextIO | None,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
-    stopper = Stopper(spec.run, directory.agents, number_of_agents(spec))
-    started = time.perf_counter()
-    with (
-        finishing_on_interrupt(stopper, progress),
-        watching(directory.agents, progress) as watchers,
-    ):
-        _run(spec, directory, engine, [*watchers, *callbacks], stopper, progress)
-    seconds = time.perf_counter() - started
-    agents = number_of_agents(spec)
-    histories = read_evaluations(directory.agents, agents)
-    return conclude(spec, directory, agents, histories, seconds, stopper)
+    """Run one federation to its end and return its result."""
+    history = RunHistory(directory.agents, number_of_agents(spec)).refresh()
+    stopper = Stopper(spec.run, history)
+    with finishing_on_interrupt(stopper, progress), watching(progress) as watchers:
+        strategy = _run(spec, directory, engine, [*watchers, *callbacks], stopper, progress)
+    result = strategy.result
+    assert result is not None
+    assert result.details is not None
+    return result.details
 
 
 def _run(
@@ -204,17 +251,17 @@ def _run(
     callbacks: Sequence[Callback],
     stopper: Stopper,
     progress: TextIO | None,
-) -> None:
-    """The run, and what agents are still at when it is over: a simulation leaves nothing behind.
+) -> FBOStrategy:
+    """Run a federation, and wait for the evaluations that its agents still make in the end.
 
-    A Ctrl-C while it waits, or a second one before, kills what is under way.
+    A simulation leaves nothing behind. A Ctrl-C while it waits, or a second one before, ends
+    the evaluations under way.
     """
     if spec.run.answer_within is None:
-        run(spec, directory, engine, callbacks, stopper)
-        return
+        return run(spec, directory, engine, callbacks, stopper)
     journals = [journal_path(directory.agents, n) for n in range(number_of_agents(spec))]
     try:
-        run(spec, directory, engine, callbacks, stopper)
+        strategy = run(spec, directory, engine, callbacks, stopper)
     except BaseException:
         settle(journals, lambda: True)
         raise
@@ -222,19 +269,21 @@ def _run(
     if left and progress is not None:
         print(f"waiting for the evaluations of {left} agents; Ctrl-C ends them", file=progress)
     settle(journals, lambda: stopper.interrupted and not before)
+    strategy.finish()  # with the evaluations that have ended meanwhile
+    return strategy
 
 
-def _rival(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:
-    """The same run under another strategy; settings that it does not have are left out.
+def _baseline(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:
+    """Return the same run under another method; settings that it does not have are left out.
 
-    Defaults differ between strategies. How many points an agent begins with is the run's: at
-    equal evaluations is what a comparison says.
+    Defaults differ between methods. How many points an agent begins with is the run's: a
+    comparison is at equal evaluations.
     """
     strategy = given.get("strategy", spec.run.strategy)
-    stated = {} if isinstance(strategy, str) else strategy.given
-    mine = type(spec.strategy).settings_class.keys()
-    its = strategy_class(name).settings_class.keys()
+    stated = dict(strategy.stated) if isinstance(strategy, ConfiguredStrategy) else {}
+    mine = type(spec.settings).keys()
+    its = find_method(name, spec.task.seeks).settings_class.keys()
     kept = {**given, **stated, "strategy": name}
-    if isinstance(spec.strategy, ThompsonStrategy):
-        kept["initial-points"] = spec.strategy.settings.initial_points
+    if isinstance(spec.settings, ThompsonSettings):
+        kept["initial-points"] = spec.settings.initial_points
     return RunSpec.from_mapping({k: v for k, v in kept.items() if k not in mine or k in its})

@@ -1,96 +1,51 @@
-"""What all strategies share: registration, the round loop, replies, checkpoints and stopping."""
+"""What all strategies share: opening a run, registration, the round loop, checkpoints, the end."""
 
 from __future__ import annotations
 
 import logging
 import math
 import time
-from abc import abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Protocol, Self
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
-from flwr.serverapp.strategy import Result, Strategy
+from flwr.serverapp.strategy import Strategy
 
 from flwr_fbo import wire
-from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.protocol import Reply, Request, Server
-from flwr_fbo.core.settings import Settings, SettingsError, kebab
+from flwr_fbo.core.protocol import Reply, Request, Setup
+from flwr_fbo.core.settings import Settings, SettingsError
 from flwr_fbo.core.space import Space
+from flwr_fbo.methods.method import Method, MethodServer, RunParameters
+from flwr_fbo.methods.registry import find_method
+from flwr_fbo.privacy.statement import PrivacyStatement
+from flwr_fbo.report.tree import tree_svg
+from flwr_fbo.runs.callbacks import Callback, RoundReport
+from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.files.rounds import RoundTable
+from flwr_fbo.runs.history import RunHistory
+from flwr_fbo.runs.locations import name_of_run, run_directory
+from flwr_fbo.runs.result import Finished, conclude
+from flwr_fbo.runs.resume import check_changes, lengthened
+from flwr_fbo.runs.spec import RunSettings, RunSpec, settings_to_store
+from flwr_fbo.runs.stopping import Stopper
+from flwr_fbo.strategies.explicit import StrategyOptions
 from flwr_fbo.strategies.registration import Registration
 from flwr_fbo.strategies.replies import exchange
+from flwr_fbo.strategies.result import TuningResult
 from flwr_fbo.strategies.roster import Roster
 from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
 
-#: How often to look for nodes that have not connected yet, in seconds.
+#: Seconds between two looks for nodes that have not connected yet.
 NODE_POLL = 0.5
-
-
-@dataclass(frozen=True)
-class RoundReport:
-    """What a round looked like to the server. It holds nothing that agents keep to themselves."""
-
-    round: int
-    rounds: int | None
-    asked: int
-    replied: int
-    missing: int
-    declined: Mapping[str, int]
-    refused: int
-    seconds: float
-    privacy: Mapping[str, Any] | None = None
-    #: Mean best score, known to the server only in a run with diagnostics.
-    best: float | None = None
-
-
-@dataclass(frozen=True, eq=False)
-class Release:
-    """A vector that everybody may see, the noise in each coordinate, and its round."""
-
-    vector: Array
-    deviation: float
-    round: int
-
-
-@dataclass(frozen=True)
-class RunPlan:
-    """What a strategy needs besides its settings to serve one run."""
-
-    space: Space
-    agents: int
-    rounds: int
-    seed: int = 0
-    #: Longest time a round may take, and a node may take to connect at the start.
-    timeout: float = 3600.0
-    #: Share of the agents asked whose replies end a round; the others are not waited for.
-    quorum: float = 1.0
-    #: File of the privacy ledger; without one, charges are kept in memory only.
-    ledger: Path | None = None
-    #: The task, for strategies that must know more of it than its space.
-    task: Task | None = None
-
-
-class Callback:
-    """Something that watches a run: derive from it and fill in what is of interest."""
-
-    def on_start(self, strategy: FBOStrategy) -> None:
-        """All agents are registered; the first round is about to begin."""
-
-    def on_reply(self, strategy: FBOStrategy, replied: int, asked: int) -> None:
-        """In the round under way so many of those asked have answered; at first none."""
-
-    def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
-        """A round is closed, and its state is stored."""
-
-    def on_end(self, strategy: FBOStrategy) -> None:
-        """No further round will come."""
+#: Seconds for which the number of connected nodes must not change before all are taken to be there.
+SETTLED = 2.0
+#: Rounds in a row without any reply after which a run gives up.
+MOST_SILENT_ROUNDS = 3
 
 
 class Store(Protocol):
@@ -100,7 +55,7 @@ class Store(Protocol):
         """Store the state in place of the last one, atomically."""
 
     def load(self) -> dict[str, Any] | None:
-        """The last stored state, if any."""
+        """Return the last stored state, if any."""
 
 
 @dataclass
@@ -113,104 +68,246 @@ class _Round:
 
 
 class FBOStrategy(Strategy):
-    """A Flower strategy around a :class:`flwr_fbo.core.protocol.Server`.
+    """A Flower strategy around the server of a method.
 
-    Give it settings, then :meth:`plan` it for a run, then :meth:`start` it on a grid::
+    Subclasses such as :class:`~flwr_fbo.DPFTSDE` write out the arguments of their method. For a
+    method without a class of its own, use :meth:`of`.
 
-        strategy = DPFTSDE(epsilon=5.0).plan(RunPlan(space, agents=30, rounds=40))
-        strategy.start(grid)
+    There are three ways to run it. :meth:`start` runs it from beginning to end and returns the
+    result. Flower's own loop (``Strategy.start``, or a strategy that wraps this one) calls
+    ``configure_train`` and ``aggregate_train``. Tests and tools that keep files of their own call
+    :meth:`open_run` and then :meth:`run`.
     """
 
-    settings_class: ClassVar[type[Settings]]
-    #: Settings of the papers' experiments, applied by ``preset = "paper"``.
-    paper_settings: ClassVar[Mapping[str, Any]] = {}
-    #: Whether an agent can reply without a finished evaluation.
-    asynchronous: ClassVar[bool] = False
-    #: How often the state is stored at most; 0 is after every round.
-    checkpoint_seconds: ClassVar[float] = 0.0
+    #: The method's name, in subclasses that stand for one method.
+    method_name: ClassVar[str] = ""
 
-    def __init__(self, settings: Settings | None = None, /, **values: Any) -> None:
-        if settings is not None and values:
-            raise TypeError("give either a settings object or single values, not both")
-        self.settings = self.settings_class(**values) if settings is None else settings
-        whole = vars(self.settings) if settings is not None else values
-        #: What was said, by kebab-case key; the rest may follow from the task or a preset.
-        self.given: dict[str, Any] = {kebab(name): value for name, value in whole.items()}
-        self.callbacks: list[Callback] = []
+    method: Method
+    settings: Settings
+    #: The settings that were given, by kebab-case key; a task or a preset may fill the rest.
+    stated: dict[str, Any]
+
+    def __init__(
+        self, method: Method, settings: Settings, options: StrategyOptions | None = None
+    ) -> None:
+        stated = settings_to_store(settings)
+        self._adopt(method, settings, options or StrategyOptions(), stated)
+
+    def _configure(self, options: dict[str, Any], stated: dict[str, Any]) -> None:
+        """Take in the arguments of a written-out constructor."""
+        method = find_method(self.method_name)
+        settings = method.settings_class.from_mapping(stated)
+        self._adopt(method, settings, StrategyOptions.of(options), stated)
+
+    def _adopt(
+        self, method: Method, settings: Settings, options: StrategyOptions, stated: dict[str, Any]
+    ) -> None:
+        self.method, self.settings, self.options, self.stated = method, settings, options, stated
+        self.callbacks: list[Callback] = list(options.callbacks)
+        self._own_callbacks: list[Callback] = []
+        self.task: Task | None = None
         self.store: Store | None = None
         self.stop: Callable[[RoundReport], bool] = lambda report: False
+        self.stopper = Stopper(RunSettings())
+        #: Why the strategy gave up before the method was finished; empty where it did not.
+        self.stopped = ""
         self.reports: list[RoundReport] = []
-        self._plan: RunPlan | None = None
-        self._server: Server | None = None
+        self.directory: RunDirectory | None = None
+        #: The result of the run that ended; Flower's own loop returns a result of its own.
+        self.result: TuningResult | None = None
+        self._config: dict[str, Any] = {}
+        self._history: RunHistory | None = None
+        self._parameters: RunParameters | None = None
+        self._server: MethodServer | None = None
+        self._setup: Setup | None = None
         self._round = _Round()
         self._stored = -math.inf
+        self._began = time.monotonic()
+        self._silent = 0
+        self._prepared = False
 
     @classmethod
-    def presets_for(cls, task: Task, seed: int) -> Mapping[str, Any]:
-        """Settings that follow from the task where nothing else is said."""
-        return {}
+    def of(cls, method: str, *, seeks: Any = "own", **values: Any) -> FBOStrategy:
+        """Make a strategy of any registered method by its name.
 
-    # -- what a strategy is made of ---------------------------------------------------------
+        ``values`` are options (``space``, ``num_agents``, ...) and settings of the method.
+        """
+        found = find_method(method, seeks)
+        options = {k: v for k, v in values.items() if k in StrategyOptions.names()}
+        rest = {k: v for k, v in values.items() if k not in options}
+        settings = found.settings_class(**rest)
+        made = found.strategy_class.__new__(found.strategy_class)
+        made._adopt(found, settings, StrategyOptions.of(options), settings_to_store(settings))
+        strategy: FBOStrategy = made
+        return strategy
 
-    @abstractmethod
-    def build(self, plan: RunPlan) -> Server:
-        """The state machine that this strategy carries messages for."""
-
-    def privacy(self) -> dict[str, Any] | None:
-        """What has been spent so far, for reports; None where nothing is private."""
-        return None
-
-    def best(self) -> float | None:
-        """Mean best score so far, where agents tell it; they do not, but for research."""
-        return None
-
-    def close(self) -> None:
-        """Let go of files; called when :meth:`start` ends, however it ends."""
-
-    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
-        """What the result file says besides what all results say, from the agents' journals."""
-        return {}
-
-    def release(self) -> Release | None:
-        """The last vector that was made public, where a strategy has such."""
-        return None
-
-    def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
-        """A point for all agents, from all that was made public; None where nothing was."""
-        return None
-
-    def files(self) -> dict[str, str]:
-        """Texts to keep in the run directory at the end, by file name."""
-        return {}
-
-    def notice(self) -> str:
-        """What a person must know before trusting the run's privacy; empty where nothing is."""
-        return ""
-
-    @property
-    def completed(self) -> bool:
-        """Whether all was done that the settings ask for."""
-        return self.server.finished
-
-    def evaluations_per_agent(self) -> int | None:
-        """How many evaluations every agent makes in a whole run; None where that varies."""
-        return None
-
-    def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
-        """Settings to hold on to when a run gets more rounds than were planned."""
-        raise SettingsError(
-            "`rounds` does not say how long this strategy goes on: it spends its `budget`, which "
-            "its confidence widths and its noise are made for"
+    @classmethod
+    def for_spec(cls, spec: RunSpec, **options: Any) -> FBOStrategy:
+        """Make the strategy of a run that is described by its settings."""
+        made = spec.method.strategy_class.__new__(spec.method.strategy_class)
+        run = spec.run
+        chosen = StrategyOptions.of(
+            {
+                "space": spec.task.space,
+                "num_agents": run.agents or None,
+                "num_rounds": run.rounds,
+                "timeout": run.timeout,
+                "seed": run.seed,
+                "round_quorum": run.round_quorum,
+                "answer_within": run.answer_within,
+                **options,
+            }
         )
+        made._adopt(spec.method, spec.settings, chosen, settings_to_store(spec.settings))
+        made.task, made._config = spec.task, spec.to_mapping()
+        strategy: FBOStrategy = made
+        return strategy
 
-    # -- life of a run ------------------------------------------------------------------------
+    # -- one run -------------------------------------------------------------------------------
 
-    def plan(self, plan: RunPlan, store: Store | None = None) -> FBOStrategy:
+    def start(
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord | None = None,
+        num_rounds: int | None = None,
+        timeout: float | None = None,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
+    ) -> TuningResult:
+        """Run the method from beginning to end, or from where its run directory says it was.
+
+        Parameters
+        ----------
+        grid
+            Flower's grid.
+        num_rounds
+            Rounds after the initial points. A method that spends a budget of evaluations ends
+            by itself; for it, ``num_rounds`` is the most rounds it may take.
+        timeout
+            Seconds that a round may take, and that nodes may take to connect.
+        initial_arrays, train_config, evaluate_config, evaluate_fn
+            Flower's arguments without a meaning here. They must be left out: agents tune
+            hyperparameters, no model travels, and scores stay with the agents.
+
+        Returns
+        -------
+        TuningResult
+            The recommended setting, the privacy of the run, and where its files are.
+        """
+        self._refuse_without_meaning(
+            initial_arrays=initial_arrays,
+            train_config=train_config,
+            evaluate_config=evaluate_config,
+            evaluate_fn=evaluate_fn,
+        )
+        self._begin(grid, num_rounds, timeout)
+        self.run(grid, None if self.server.counts_rounds else num_rounds)
+        return self.finish()
+
+    def _refuse_without_meaning(self, **given: Any) -> None:
+        for name, value in given.items():
+            if value is None or (not callable(value) and len(value) == 0):
+                continue
+            raise SettingsError(
+                f"`{name}` must be left out of {type(self).__name__}.start: agents tune "
+                "hyperparameters of their own models, so no model, config or metric travels"
+            )
+
+    def _begin(self, grid: Grid, num_rounds: int | None, timeout: float | None) -> None:
+        """Settle what the run is, make or continue its directory, and open it."""
+        o = self.options
+        patience = o.timeout if timeout is None else timeout
+        options = replace(o, timeout=patience)
+        if options.space is None:
+            raise SettingsError(
+                f"{type(self).__name__} needs `space`, the search space: "
+                'DPFTSDE(space={"C": Float(1e-3, 1e3, log=True)})'
+            )
+        rounds = o.num_rounds if num_rounds is None else num_rounds
+        root = options.run_dir or run_directory(str(grid.run.run_id))
+        directory = RunDirectory(root)
+        known = directory.read_json("config.json") if directory.holds_a_run else None
+        agents = options.num_agents or (known or {}).get("agents") or count_nodes(grid, patience)
+        config = {
+            **(self._config or self._own_config()),
+            "agents": agents,
+            "rounds": rounds,
+            "timeout": patience,
+        }
+        logger.info("%s: %s", "run directory" if known is None else "the run continues in", root)
+        if known is None:
+            directory.create(config, options.space)
+        else:
+            self._continue(directory, known, config)
+        parameters = RunParameters(
+            space=options.space,
+            agents=agents,
+            rounds=rounds,
+            seed=options.seed,
+            timeout=patience,
+            quorum=options.round_quorum,
+            ledger=directory.ledger,
+            task=self.task,
+        )
+        self.directory = directory
+        self.open_run(parameters, directory.store)
+        self._own_callbacks = [RoundTable(directory.rounds)]
+
+    def _own_config(self) -> dict[str, Any]:
+        """Return what is written down of a run that no task or run-config describes."""
+        o = self.options
+        return {
+            "strategy": self.method.name,
+            "seed": o.seed,
+            "round-quorum": o.round_quorum,
+            **({} if o.answer_within is None else {"answer-within": o.answer_within}),
+            **settings_to_store(self.settings),
+        }
+
+    def _continue(
+        self, directory: RunDirectory, known: Mapping[str, Any], config: dict[str, Any]
+    ) -> None:
+        """Check that a run with a directory is the same run, and keep a private one to its plan.
+
+        A setting that this strategy was not given has the value that the directory holds: it
+        may be one that was fixed when the run got more rounds.
+        """
+        kind = type(self.settings)
+        before = kind.from_mapping({k: v for k, v in known.items() if k in kind.keys()})
+        wanted = {**settings_to_store(before), **self.stated}
+        fixed = {}
+        if config["rounds"] > known["rounds"]:
+            fixed = lengthened(before, known["rounds"], known["agents"])
+        self.settings = kind.from_mapping({**wanted, **fixed})
+        config |= settings_to_store(self.settings)
+        differing = [k for k in {**known, **config} if known.get(k) != config.get(k)]
+        check_changes([key for key in differing if key not in fixed], known, config)
+        space = self.options.space
+        assert space is not None
+        if (directory.root / "space.json").exists():
+            if Space.from_dict(directory.read_json("space.json")) != space:
+                raise SettingsError(
+                    f"`space` must stay what {directory.root / 'space.json'} holds: with another "
+                    "space it would be another run; choose another `run_dir`"
+                )
+        directory.write_json("config.json", {**known, **config})
+
+    def open_run(self, parameters: RunParameters, store: Store | None = None) -> Self:
         """Get ready for a run; with a store that holds a state, for the rest of that run."""
-        self._plan, self._server, self.store = plan, self.build(plan), store
-        self.roster = Roster(plan.agents)
+        self._parameters, self.store = parameters, store
+        self._server = self.method.make_server(parameters, self.settings)
+        name = "" if self.directory is None else name_of_run(self.directory.root)
+        self._setup = replace(
+            self._server.setup(),
+            run=name,
+            seed=parameters.seed,
+            answer_within=self.options.answer_within,
+        )
+        self.roster = Roster(parameters.agents)
         self._registration = Registration(self.roster)
-        self.reports = []
+        self.reports, self.stopped, self._silent = [], "", 0
+        self._began = time.monotonic()
         state = None if store is None else store.load()
         if state is not None:
             self.roster.load_state_dict(state["roster"])
@@ -218,185 +315,175 @@ class FBOStrategy(Strategy):
         return self
 
     @property
-    def server(self) -> Server:
-        """The state machine of the planned run."""
+    def server(self) -> MethodServer:
+        """Return the method's server of this run."""
         if self._server is None:
-            raise RuntimeError("plan() the strategy for a run before it is used")
+            raise RuntimeError("the strategy has no run yet: call start(grid)")
         return self._server
 
     @property
-    def run_plan(self) -> RunPlan:
-        """The run this strategy was planned for."""
-        if self._plan is None:
-            raise RuntimeError("plan() the strategy for a run before it is used")
-        return self._plan
+    def parameters(self) -> RunParameters:
+        """Return the run's space, agents, rounds and seed."""
+        if self._parameters is None:
+            raise RuntimeError("the strategy has no run yet: call start(grid)")
+        return self._parameters
 
-    def start(
-        self,
-        grid: Grid,
-        initial_arrays: ArrayRecord | None = None,
-        num_rounds: int = 0,
-        timeout: float = 0.0,
-        train_config: ConfigRecord | None = None,
-        evaluate_config: ConfigRecord | None = None,
-        evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
-    ) -> Result:
-        """Run all rounds that are left, until the server is finished or the stop hook says so.
+    @property
+    def history(self) -> RunHistory | None:
+        """Return the agents' evaluations in a simulation; None in a deployment."""
+        return self._history
 
-        The arguments after ``grid`` are Flower's and have no meaning here: rounds and time-out
-        are part of the plan, and scores stay with the agents.
-        """
+    def watch(self, stopper: Stopper, history: RunHistory | None = None) -> None:
+        """Set the rules that end the run early, and the journals that a simulation owns."""
+        self._history, self.stopper, self.stop = history, stopper, stopper
+
+    def run(self, grid: Grid, most_rounds: int | None = None) -> None:
+        """Run all rounds that are left, until the server is finished or a rule ends the run."""
         self.summary()
         try:
             self._await_agents(grid)
             self._notify("on_start")
-            self._run_rounds(grid)
+            self._run_rounds(grid, most_rounds)
             self._notify("on_end")
         finally:
-            self.close()
-        return Result()
+            self.server.release_files()
 
-    def _run_rounds(self, grid: Grid) -> None:
-        while not self.server.finished:
+    def _run_rounds(self, grid: Grid, most_rounds: int | None) -> None:
+        closed = 0
+        while not self.server.finished and not self.stopped:
             report = self._run_round(grid)
-            self.reports.append(report)
-            self._checkpoint()
-            self._notify("on_round", report)
+            if report is None:
+                continue
+            closed += 1
             if self.stop(report):
                 logger.info("stopped after round %s", report.round)
                 return
+            if most_rounds is not None and closed >= most_rounds and not self.server.finished:
+                self.stopped = f"num_rounds: {most_rounds} rounds were made"
 
-    def _checkpoint(self) -> None:
-        """Store the state, unless the last time is so recent that it need not be yet."""
-        recent = time.monotonic() - self._stored < self.checkpoint_seconds
-        if self.store is None or (recent and not self.server.finished):
-            return
-        self.store.save(self.state_dict())
-        self._stored = time.monotonic()
-
-    def _notify(self, event: str, *details: Any) -> None:
-        for callback in self.callbacks:
-            getattr(callback, event)(self, *details)
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs; see :meth:`plan`."""
-        return {"roster": self.roster.state_dict(), "server": self.server.state_dict()}
-
-    def _run_round(self, grid: Grid) -> RoundReport:
-        messages = self._messages(grid)
-        plan, asked = self.run_plan, len(messages)
-        self._notify("on_reply", 0, asked)
-        numbered = exchange(
-            grid, messages, plan.timeout, plan.quorum, lambda n: self._notify("on_reply", n, asked)
+    def finish(self) -> TuningResult:
+        """Write the result of the run and close its files."""
+        directory, p = self.directory, self.parameters
+        if directory is None:
+            raise RuntimeError("the run has no directory: only start and Flower's loop make one")
+        histories = [] if self._history is None else self._history.refresh().evaluations
+        self._checkpoint(now=True)
+        result = conclude(
+            Finished(
+                task="" if self.task is None else self.task.name,
+                metric="score" if self.task is None else self.task.metric,
+                method=self.method.name,
+                agents=p.agents,
+                rounds=p.rounds,
+                seed=p.seed,
+                server=self.server,
+                reports=self.reports,
+                seconds=time.monotonic() - self._began,
+                stopper=self.stopper,
+                stopped=self.stopped,
+                may_leave_rounds_out=self.options.answer_within is not None,
+            ),
+            directory,
+            histories,
         )
-        number = self.server.round
-        counts: Counter[str] = Counter()
+        if result.findings.get("tree"):
+            arity = int(getattr(self.settings, "arity", 2))
+            (directory.root / "tree.svg").write_text(tree_svg(result.findings["tree"], arity))
+        self.server.release_files()
+        self.result = TuningResult(
+            train_metrics_clientapp={r.round: _metrics(r) for r in self.reports},
+            recommended=result.recommended,
+            privacy=PrivacyStatement(result.epsilon, result.delta, result.local, result.notice),
+            rounds=result.rounds,
+            run_dir=directory.root,
+            details=result,
+        )
+        return self.result
+
+    # -- rounds --------------------------------------------------------------------------------
+
+    def _run_round(self, grid: Grid) -> RoundReport | None:
+        """Send the round's requests, take in the replies, and close the round.
+
+        A round without any reply is not closed, and None is returned. Nothing is released or
+        charged for it, and it is asked again: agents repeat answers that they paid for.
+        """
+        messages = self._messages(grid)
+        asked = len(messages)
+        self._notify("on_reply", 0, asked)
+        p = self.parameters
+        numbered = exchange(
+            grid, messages, p.timeout, p.quorum, lambda n: self._notify("on_reply", n, asked)
+        )
+        return self._close(numbered)
+
+    def _close(self, numbered: Mapping[int, Message]) -> RoundReport | None:
+        """Close the round with these replies, by the number of the message that they answer."""
+        asked = len(self._round.agents)
+        if not numbered and asked and self.server.repeats_silent_rounds:
+            # An empty *sample* of agents that replied releases its noise all the same, for who
+            # was sampled must stay secret. That nobody replied is seen by everybody anyway.
+            self._silent += 1
+            logger.warning(
+                "round %s: none of %s agents replied (%s of %s times in a row)",
+                self.server.round, asked, self._silent, MOST_SILENT_ROUNDS,
+            )  # fmt: skip
+            if self._silent >= MOST_SILENT_ROUNDS:
+                self.stopped = f"no agent replied in {MOST_SILENT_ROUNDS} rounds in a row"
+            return None
+        self._silent = 0
+        number, counts = self.server.round, Counter[str]()
         replies = self._read(numbered, counts)
         self.server.close(replies)
-        answered = sum(not reply.declined for reply in replies.values())
-        return RoundReport(
+        report = RoundReport(
             round=number,
             rounds=self.server.rounds,
             asked=asked,
-            replied=answered,
+            replied=sum(not reply.declined for reply in replies.values()),
             missing=asked - len(numbered),
             declined=Counter(r.declined for r in replies.values() if r.declined),
             refused=counts["refused"],
             seconds=time.monotonic() - self._round.started,
-            privacy=self.privacy(),
-            best=self.best(),
+            privacy=self.server.privacy(),
+            best=self.server.best(),
         )
+        self.reports.append(report)
+        self._checkpoint()
+        if self._history is not None:
+            self._history.refresh()
+        self._notify("on_round", report)
+        return report
 
     def _messages(self, grid: Grid) -> list[Message]:
-        """The round's messages, as soon as there is an agent to send one to."""
-        deadline = time.monotonic() + self.run_plan.timeout
+        """Return the round's messages, as soon as there is an agent to send one to."""
+        deadline = time.monotonic() + self.parameters.timeout
         while True:
             self._register(grid)
-            empty = ArrayRecord()
-            messages = list(self.configure_train(self.server.round, empty, ConfigRecord(), grid))
+            messages = self._requests()
             if messages or self.server.finished:
                 return messages
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"no agent to ask in {self.run_plan.timeout:g} s")
-            time.sleep(min(NODE_POLL, self.run_plan.timeout))
+                raise TimeoutError(f"no agent to ask in {self.parameters.timeout:g} s")
+            time.sleep(min(NODE_POLL, self.parameters.timeout))
 
-    # -- registration -------------------------------------------------------------------------
-
-    def _await_agents(self, grid: Grid) -> None:
-        """Wait until all agents of the plan are registered, as long as the time-out allows."""
-        deadline = time.monotonic() + self.run_plan.timeout
-        while True:
-            self._register(grid)
-            here = len(self.roster.present)
-            if here == self.run_plan.agents:
-                return
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(min(NODE_POLL, self.run_plan.timeout))
-        if here == 0:
-            raise TimeoutError(
-                f"none of {self.run_plan.agents} agents registered in {self.run_plan.timeout:g} s"
-            )
-        logger.warning("%s of %s agents are here; going on", here, self.run_plan.agents)
-
-    def _register(self, grid: Grid) -> None:
-        """Send the setup to nodes that have not acknowledged it, and learn who they are."""
-        self._registration.update(grid, self.server.setup(), self.run_plan.timeout)
-
-    # -- Flower's five methods ------------------------------------------------------------------
-
-    def configure_train(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """The round's messages: a list, since a deployment's grid reads it twice."""
+    def _requests(self) -> list[Message]:
+        """Return the round's messages: a list, since a deployment's grid reads it twice."""
         requests = self.server.requests(self.roster.present)
         self._round = _Round(list(requests), requests)
-        digest = self.server.setup().digest
+        digest = self._setup_of_run().digest
         return [
             Message(
                 wire.encode_request(request, digest),
                 self.roster.node(agent),
-                wire.MESSAGE_TYPE,
-                ttl=self.run_plan.timeout,  # nobody shall work on a round that is over
+                self._registration.door(agent),
+                ttl=self.parameters.timeout,  # nobody shall work on a round that is over
                 group_id=str(request.round),
             )
             for agent, request in requests.items()
         ]
 
-    def aggregate_train(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Close the round with these replies, matched to agents by the nodes they come from."""
-        order = {agent: number for number, agent in enumerate(self._round.agents)}
-        numbered: dict[int, Message] = {}
-        for reply in replies:
-            number = order.get(self.roster.agent(reply.metadata.src_node_id))
-            if number is not None:
-                numbered.setdefault(number, reply)
-        self.server.close(self._read(numbered, Counter()))
-        return None, None
-
-    def configure_evaluate(
-        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
-    ) -> Iterable[Message]:
-        """Nothing: scores stay with the agents."""
-        return []
-
-    def aggregate_evaluate(
-        self, server_round: int, replies: Iterable[Message]
-    ) -> MetricRecord | None:
-        """Nothing: scores stay with the agents."""
-        return None
-
-    def summary(self) -> None:
-        """Log the settings."""
-        plan = self.run_plan
-        logger.info("%s: %s agents, %s rounds", type(self).__name__, plan.agents, plan.rounds)
-        for key, value in self.settings.to_mapping().items():
-            logger.info("  %s = %s", key, value)
-
     def _read(self, numbered: Mapping[int, Message], counts: Counter[str]) -> dict[int, Reply]:
-        """Replies by agent: good ones and declined ones; anything else is counted and ignored."""
+        """Return replies by agent, good ones and declined ones; count and drop all others."""
         replies: dict[int, Reply] = {}
         for number, message in numbered.items():
             agent = self._round.agents[number]
@@ -410,3 +497,152 @@ class FBOStrategy(Strategy):
                 self.roster.drop(self.roster.node(agent))
             replies[agent] = reply
         return replies
+
+    def _checkpoint(self, now: bool = False) -> None:
+        """Store the state, unless the last time is so recent that it need not be yet."""
+        if self.store is None:
+            return
+        recent = time.monotonic() - self._stored < self.server.checkpoint_seconds
+        if recent and not now and not self.server.finished:
+            return
+        if self.directory is not None and self.server.release() is not None:
+            self.directory.releases.add_features(self._setup_of_run().arrays)
+        self.store.save(self.state_dict())
+        self._stored = time.monotonic()
+
+    def _notify(self, event: str, *details: Any) -> None:
+        for callback in (*self._own_callbacks, *self.callbacks):
+            getattr(callback, event)(self, *details)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return all that a continued run needs; see :meth:`open_run`."""
+        return {"roster": self.roster.state_dict(), "server": self.server.state_dict()}
+
+    # -- registration --------------------------------------------------------------------------
+
+    def _setup_of_run(self) -> Setup:
+        assert self._setup is not None
+        return self._setup
+
+    def _await_agents(self, grid: Grid) -> None:
+        """Wait until all agents of the run are registered, as long as the timeout allows."""
+        p = self.parameters
+        deadline = time.monotonic() + p.timeout
+        while True:
+            self._register(grid)
+            here = len(self.roster.present)
+            if here == p.agents:
+                return
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(min(NODE_POLL, p.timeout))
+        if here == 0:
+            raise TimeoutError(f"none of {p.agents} agents registered in {p.timeout:g} s")
+        logger.warning("%s of %s agents are here; going on", here, p.agents)
+
+    def _register(self, grid: Grid) -> None:
+        """Send the setup to nodes that have not acknowledged it, and learn who they are."""
+        self._registration.update(grid, self._setup_of_run(), self.parameters.timeout)
+
+    # -- Flower's five methods -----------------------------------------------------------------
+
+    def configure_train(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return the messages of a round of Flower's own loop.
+
+        Before the first round the strategy opens its run, registers the agents and has them
+        evaluate their initial points, all of which :meth:`start` does before its first round.
+        """
+        if self._server is None:
+            self._begin(grid, None, None)
+        if not self._prepared:
+            self.summary()
+            self._await_agents(grid)
+            self._notify("on_start")
+            self._prepared = True
+            while self.server.exploring and not self.stopped:
+                self._run_round(grid)
+        if self.server.finished or self.stopped:
+            return []
+        self._register(grid)
+        return self._requests()
+
+    def aggregate_train(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """Close a round of Flower's own loop; write the result after the last one.
+
+        Replies are matched to agents by the nodes that they come from. Without any reply the
+        round stays open: nothing is released or charged, and the next round asks again.
+        """
+        order = {agent: number for number, agent in enumerate(self._round.agents)}
+        numbered: dict[int, Message] = {}
+        for reply in replies:
+            number = order.get(self.roster.agent(reply.metadata.src_node_id))
+            if number is not None:
+                numbered.setdefault(number, reply)
+        if self.server.finished or self.stopped or not order:
+            return None, None
+        report = self._close(numbered)
+        if report is None:
+            return None, None
+        if (self.server.finished or self.stop(report)) and self.directory is not None:
+            self._notify("on_end")
+            self.finish()
+        return None, _metrics(report)
+
+    def configure_evaluate(
+        self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
+    ) -> Iterable[Message]:
+        """Return no messages: scores stay with the agents."""
+        return []
+
+    def aggregate_evaluate(
+        self, server_round: int, replies: Iterable[Message]
+    ) -> MetricRecord | None:
+        """Return nothing: scores stay with the agents."""
+        return None
+
+    def summary(self) -> None:
+        """Log the settings of the run, and what makes it less private than it looks."""
+        p = self._parameters
+        if p is not None:
+            logger.info("%s: %s agents, %s rounds", self.method.name, p.agents, p.rounds)
+        for key, value in self.settings.to_mapping().items():
+            logger.info("  %s = %s", key, value)
+        notice = "" if self._server is None else self._server.notice()
+        if notice:
+            logger.warning("this run is %s", notice)
+
+
+def count_nodes(grid: Grid, timeout: float) -> int:
+    """Return how many nodes are connected, once their number has settled."""
+    deadline = time.monotonic() + timeout
+    count, since = 0, time.monotonic()
+    while time.monotonic() < deadline:
+        now = len(list(grid.get_node_ids()))
+        if now != count:
+            count, since = now, time.monotonic()
+        if count and time.monotonic() - since >= SETTLED:
+            return count
+        time.sleep(0.1)
+    if count:
+        return count
+    raise TimeoutError(f"no node connected in {timeout:g} s")
+
+
+def _metrics(report: RoundReport) -> MetricRecord:
+    """Return what the server knows of a round, as Flower's results hold it."""
+    numbers: dict[str, int | float] = {
+        "asked": report.asked,
+        "replied": report.replied,
+        "lost": report.lost,
+        "seconds": report.seconds,
+    }
+    if report.privacy is not None:
+        numbers["epsilon"] = float(report.privacy["epsilon"])
+    return MetricRecord(dict(numbers))
+
+
+__all__ = ["Callback", "FBOStrategy", "RoundReport", "RunParameters", "Store", "count_nodes"]

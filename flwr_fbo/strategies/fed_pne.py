@@ -1,130 +1,133 @@
-"""Fed-PNE on Flower, and the methods it is compared with: one optimum for all agents."""
+"""Fed-PNE and DP-Fed-PNE as a Flower strategy."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Literal
 
-import numpy as np
-
-from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.protocol import Server
-from flwr_fbo.core.settings import Settings
-from flwr_fbo.methods.comparators import load
-from flwr_fbo.methods.comparators.base import ComparatorSettings, PullServer
-from flwr_fbo.methods.comparators.fn_ucb import FNUCBServer
-from flwr_fbo.methods.fed_pne.regret import cumulative_regret, result, tree, tree_text
-from flwr_fbo.methods.fed_pne.server import FedPNEServer
-from flwr_fbo.methods.fed_pne.settings import FedPNESettings
-from flwr_fbo.strategies.base import FBOStrategy, RunPlan
-from flwr_fbo.tasks import Task
+from flwr_fbo.core.parameters import Parameter
+from flwr_fbo.core.space import Space
+from flwr_fbo.runs.callbacks import Callback
+from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.explicit import explicit
 
 
-def regret_per_agent(histories: Sequence[Sequence[Evaluation]]) -> float | None:
-    """Cumulative regret of all of an agent's evaluations, mean over agents; None if unknown."""
-    sums = [float(cumulative_regret(h)[-1]) for h in histories if len(h)]
-    return float(np.mean(sums)) if sums and np.all(np.isfinite(sums)) else None
+class FedPNE(FBOStrategy):
+    """All parties seek one setting that is good for all, in a handful of rounds.
 
+    Parameters
+    ----------
+    space : Space | Mapping[str, Parameter] | None
+        The search space.
+    num_agents : int | None
+        How many take part; the connected nodes where unset.
+    num_rounds : int
+        Rounds after the initial points, for Flower's own loop.
+    timeout : float
+        Seconds a round may take, for Flower's own loop.
+    seed : int
+        Seed of everything but privacy noise.
+    run_dir : Path | str | None
+        Directory of the run; below ~/.flwr-fbo where unset.
+    round_quorum : float
+        Share of the asked agents whose replies end a round.
+    answer_within : float | None
+        Seconds after which agents answer while an evaluation goes on; None waits.
+    callbacks : Sequence[Callback]
+        Watchers of the run.
+    budget : int
+        Evaluations each agent makes in all (T) (>= 1).
+    epsilon : float | None
+        Privacy parameter; unset: no noise (> 0).
+    delta : float
+        Privacy's delta (in (0, 1)).
+    smoothness : float
+        How much the reward varies over the whole space (nu_1) (> 0).
+    decay : float
+        Factor by which that variation shrinks with every depth (rho) (in (0, 1)).
+    searches : int
+        How many decays to try at once, decay^(1/i) for i = 1, 2, ...; they share the budget (>= 1).
+    constants : Literal["experiments", "theory"]
+        C and c_1 as in App. E.1.5 (0.1, 1) or Lemma B.2 (2, (2M)^(1/8)).
+    confidence_scale : float | None
+        c, if not as `constants` says (> 0).
+    confidence_inner : float | None
+        c_1, if not as `constants` says (> 0).
+    failure : float | None
+        Probability that a confidence bound may fail (delta); unset: 1 / agents (in (0, 1]).
+    arity : int
+        Most children a node can have (k) (>= 2).
+    dimension_order : Literal["random", "round-robin"]
+        Which dimension a node is split along.
+    pull : Literal["centre", "uniform"]
+        Where a node is evaluated: at its centre, or anew at random each time.
+    depth_reading : Literal["node", "literal"]
+        H in the thresholds: the nodes' depth, or one more as in the pseudo-code.
+    last_phase : Literal["best-first", "in-order", "even"]
+        How the last phase is cut to the budget: children of the best nodes first, nodes in their
+        order, or fewer pulls of all.
+    phase_quorum : float
+        Share of the agents whose answers a phase needs; with fewer it is asked again (in (0, 1]).
+    idle_rounds : int
+        Rounds in a row without a single new answer after which the run ends (>= 1).
+    pulls_per_message : int | None
+        Evaluations an agent makes before it reports that it is still at work (>= 1).
+    reward_low : float
+        Score that counts as reward 0.
+    reward_high : float
+        Score that counts as reward 1.
+    protects : Literal["reward", "user"]
+        What epsilon protects: one evaluation, or all that an agent ever evaluates.
+    noise_on : Literal["mean", "reward"]
+        Noise on each node's mean, or on every reward as published.
+    most_means : int
+        Means an agent sends in all when `protects` is user; the noise grows with it (> 0).
 
-class GlobalStrategy(FBOStrategy):
-    """A strategy that seeks one optimum for all agents with a budget of evaluations each."""
+    Examples
+    --------
+    >>> from flwr_fbo import Float
+    >>> strategy = FedPNE(space={"C": Float(1e-3, 1e3, log=True)}, budget=200, num_agents=10)
+    >>> strategy.settings.budget
+    200
+    """
 
-    @classmethod
-    def presets_for(cls, task: Task, seed: int) -> Mapping[str, Any]:
-        """Scores are scaled from the task's own range, where it has one."""
-        if task.score_range is None:
-            return {}
-        low, high = task.score_range
-        return {"reward-low": low, "reward-high": high}
+    method_name = "fed-pne"
 
-    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
-        """See :class:`FBOStrategy`."""
-        return {"cumulative_regret_per_agent": regret_per_agent(histories)}
-
-
-class FedPNE(GlobalStrategy):
-    """Phased node elimination: one optimum for everyone, in a handful of rounds."""
-
-    settings_class = FedPNESettings
-    settings: FedPNESettings
-    paper_settings: ClassVar[Mapping[str, Any]] = {"last-phase": "in-order", "noise-on": "reward"}
-
-    def build(self, plan: RunPlan) -> Server:
-        """See :class:`FBOStrategy`."""
-        return FedPNEServer(plan.space, plan.agents, self.settings, plan.seed)
-
-    @property
-    def completed(self) -> bool:
-        """Whether the budget was spent, and not given up for want of agents that answer."""
-        server = self.server
-        assert isinstance(server, FedPNEServer)
-        return server.finished and not server.stopped
-
-    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
-        """See :class:`FBOStrategy`."""
-        assert isinstance(self.server, FedPNEServer)
-        return {**super().findings(histories), **result(self.server), "tree": tree(self.server)}
-
-    def files(self) -> dict[str, str]:
-        """See :class:`FBOStrategy`: the tree that was explored, as picture and text."""
-        assert isinstance(self.server, FedPNEServer)
-        from flwr_fbo.report.tree import tree_svg
-
-        picture = tree_svg(tree(self.server), self.settings.arity)
-        return {"tree.svg": picture, "tree.txt": tree_text(self.server) + "\n"}
-
-    def privacy(self) -> dict[str, Any] | None:
-        """See :class:`FBOStrategy`: the guarantee that the settings name, against everybody."""
-        assert isinstance(self.server, FedPNEServer)
-        found = self.server.guarantees()
-        if found is None:
-            return None
-        named = found.to_dict()[f"one {self.settings.protects}"]
-        return {
-            "epsilon": named["epsilon"],
-            "delta": named["delta"],
-            "budget": self.settings.epsilon,
-            "private": True,
-            "exhausted": self.server.stopped == "budget",
-            "local": True,
-        }
-
-
-class Comparator(GlobalStrategy):
-    """A published method on the same objectives, for comparison."""
-
-    method: ClassVar[str]
-    settings: ComparatorSettings
-
-    def build(self, plan: RunPlan) -> Server:
-        """See :class:`FBOStrategy`."""
-        server_type, _ = load(self.method)
-        server: Server = server_type(plan.space, plan.agents, self.settings, plan.seed)
-        return server
-
-    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
-        """See :class:`FBOStrategy`."""
-        server = self.server
-        assert isinstance(server, (PullServer, FNUCBServer))
-        point = server.recommend()
-        return {
-            **super().findings(histories),
-            "rounds": server.round,
-            "numbers_sent_per_agent": float(np.mean(server.sent)),
-            "recommended": {"params": self.run_plan.space.from_unit(point)},
-        }
-
-
-def _comparator(name: str, doc: str) -> type[Comparator]:
-    server_type, _ = load(name)
-    settings: type[Settings] = server_type.settings_class
-    body = {"method": name, "settings_class": settings, "__doc__": doc}
-    return type(f"Comparator_{name.replace('-', '_')}", (Comparator,), body)
-
-
-HCT = _comparator("hct", "High-confidence tree on the global objective, through PyXAB.")
-Fed1UCB = _comparator("fed1-ucb", "Fed1-UCB over a mesh of arms.")
-FNUCB = _comparator("fn-ucb", "Federated neural UCB with a small network.")
-KernelTS = _comparator("kernel-ts", "Thompson sampling of a Gaussian process, global objective.")
-GlobalGPUCB = _comparator("gp-ucb", "GP-UCB on the global objective.")
-OptunaBatch = _comparator("optuna-batch", "Batches of Optuna's TPE on the global objective.")
+    @explicit
+    def __init__(
+        self,
+        *,
+        space: Space | Mapping[str, Parameter] | None = None,
+        num_agents: int | None = None,
+        num_rounds: int = 20,
+        timeout: float = 3600.0,
+        seed: int = 0,
+        run_dir: Path | str | None = None,
+        round_quorum: float = 1.0,
+        answer_within: float | None = None,
+        callbacks: Sequence[Callback] = (),
+        budget: int = 1000,
+        epsilon: float | None = None,
+        delta: float = 1e-05,
+        smoothness: float = 1.0,
+        decay: float = 0.5,
+        searches: int = 1,
+        constants: Literal["experiments", "theory"] = "experiments",
+        confidence_scale: float | None = None,
+        confidence_inner: float | None = None,
+        failure: float | None = None,
+        arity: int = 2,
+        dimension_order: Literal["random", "round-robin"] = "random",
+        pull: Literal["centre", "uniform"] = "centre",
+        depth_reading: Literal["node", "literal"] = "node",
+        last_phase: Literal["best-first", "in-order", "even"] = "best-first",
+        phase_quorum: float = 0.5,
+        idle_rounds: int = 20,
+        pulls_per_message: int | None = None,
+        reward_low: float = 0.0,
+        reward_high: float = 1.0,
+        protects: Literal["reward", "user"] = "reward",
+        noise_on: Literal["mean", "reward"] = "mean",
+        most_means: int = 64,
+    ) -> None: ...

@@ -1,133 +1,154 @@
-"""FTS on Flower, and the solitary baselines it is compared with."""
+"""FTS as a Flower strategy."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Literal
 
-import numpy as np
-
-from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.protocol import Server
-from flwr_fbo.methods.fts.server import FTSServer, FTSSettings
-from flwr_fbo.methods.thompson.recommendation import recommend
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
-from flwr_fbo.methods.thompson.server import RandomSearchServer, ThompsonServer
-from flwr_fbo.models.features import RandomFeatures
-from flwr_fbo.strategies.base import FBOStrategy, Release, RunPlan
-
-#: The papers' own model and messages on real data (FTS D.2.2, DP-FTS-DE B.2.1): raw scores,
-#: and features so narrow that little is shared between neighbouring points.
-PAPER_AGENT: dict[str, Any] = {
-    "initial-points": 10,
-    "first-point": "random",
-    "acquisition": "thompson",
-    "advice-use": "query",
-    "message": "sample",
-    "vector-bound": None,
-    "share-scale": False,
-    "kernel": "se",
-    "refit-every": 5,
-    "standardise": False,
-    "features": 100,
-    "feature-kernel": "se",
-    "feature-lengthscale": 0.01,
-    "feature-noise": 1e-6,
-}
+from flwr_fbo.core.parameters import Parameter
+from flwr_fbo.core.space import Space
+from flwr_fbo.runs.callbacks import Callback
+from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.explicit import explicit
 
 
-class ThompsonStrategy(FBOStrategy):
-    """A strategy whose agents are Thompson samplers: initial points, then one step a round."""
+class FTS(FBOStrategy):
+    """Each party tunes its own model and follows functions that other parties send.
 
-    settings: ThompsonSettings
-    asynchronous = True
+    Vectors travel as they are: raw data stay hidden, and nothing else does.
 
-    def evaluations_per_agent(self) -> int | None:
-        """See :class:`FBOStrategy`."""
-        return self.settings.initial_points + self.run_plan.rounds
+    Parameters
+    ----------
+    space : Space | Mapping[str, Parameter] | None
+        The search space.
+    num_agents : int | None
+        How many take part; the connected nodes where unset.
+    num_rounds : int
+        Rounds after the initial points, for Flower's own loop.
+    timeout : float
+        Seconds a round may take, for Flower's own loop.
+    seed : int
+        Seed of everything but privacy noise.
+    run_dir : Path | str | None
+        Directory of the run; below ~/.flwr-fbo where unset.
+    round_quorum : float
+        Share of the asked agents whose replies end a round.
+    answer_within : float | None
+        Seconds after which agents answer while an evaluation goes on; None waits.
+    callbacks : Sequence[Callback]
+        Watchers of the run.
+    initial_points : int
+        Points before the first round (>= 1).
+    first_point : Literal["random", "middle"]
+        The first of them: of the whole space, or of its middle half.
+    acquisition : Literal["thompson", "improvement"]
+        How its own model chooses: by a sampled function, or expected improvement.
+    advice_use : Literal["query", "prior"]
+        Follow the others with probability 1 - p_t, or take them as a prior mean.
+    kernel : Literal["matern52", "matern32", "se"]
+        Kernel of the agent's own model.
+    lengthscale : float | None
+        Its length scale in the unit cube; learned where unset (> 0).
+    noise : float | None
+        Its noise variance; learned where unset (> 0).
+    refit_every : int
+        Least observations between fits of the model's parameters; 0 is never (>= 0).
+    standardise : bool
+        Give an agent's scores mean 0 and spread 1 first.
+    beta : float
+        Width of the posterior that is sampled (> 0).
+    beta_rule : Literal["constant", "theory"]
+        `theory`: beta is the norm bound B of Theorem 1, and grows with what was seen.
+    features : int
+        M, length of the vectors that are shared (>= 1).
+    feature_kernel : Literal["se", "matern52", "matern32"]
+        Kernel that the shared random features stand for.
+    feature_lengthscale : float | None
+        Its length scale in the unit cube; of many scales where unset (> 0).
+    feature_noise : float
+        Lambda, noise variance in the shared posterior (> 0).
+    message : Literal["sample", "mean"]
+        Share a draw from the posterior of omega, or its mean.
+    vector_bound : float | None
+        An agent shortens what it shares of its model to this length (> 0).
+    reward_low : float | None
+        Least score there can be, where that is known.
+    reward_high : float | None
+        Largest score there can be.
+    share_scale : bool
+        Where both are known, vectors also say the mean and spread of an agent's scores.
+    diagnostics : bool
+        Send scores to the server, for research only: the run is then NOT PRIVATE.
+    local_epsilon : float | None
+        Budget of each agent against the server itself, over all it sends (> 0).
+    local_delta : float
+        Its delta (in (0, 1)).
+    local_clip : float | None
+        Bound on the vector before local noise; its longest where unset (> 0).
+    local_answers : int
+        Vectors that the local budget is to last for (>= 1).
+    p_schedule : Literal["1-1/sqrt(t)", "1-1/t", "1-1/t^2", "always-own"]
+        p_t, how soon agents trust only themselves.
+    messages : Literal["renewed", "once"]
+        New vectors every round, or one of each agent before the start, used once.
+    targets : int
+        How many agents optimise; the others only help. 0 is all (>= 0).
+    history : int
+        Observations a helper makes before the start; 0 is initial-points (>= 0).
+    history_design : Literal["thompson", "random"]
+        How a helper chooses them.
 
-    def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
-        """See :class:`FBOStrategy`: agents just take more steps."""
-        return {}
+    Examples
+    --------
+    >>> from flwr_fbo import Float
+    >>> FTS(space={"C": Float(1e-3, 1e3, log=True)}, num_agents=10).method.name
+    'fts'
+    """
 
-    def _recommended(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
-        """Where a function (P, M) over the shared features is largest."""
-        server = self.server
-        assert isinstance(server, ThompsonServer)
-        arrays = server.setup().arrays
-        features = RandomFeatures(arrays["frequencies"], arrays["phases"])
-        functions = weights[:, : features.count]  # and not the scale of the scores
-        found = recommend(server.space, features, server.regions, functions, deviation, releases)
-        return found.to_dict()
+    method_name = "fts"
 
-    def best(self) -> float | None:
-        """See :class:`FBOStrategy`."""
-        assert isinstance(self.server, ThompsonServer)
-        told = [best for count, best in self.server.diagnostics.values() if count]
-        return float(np.mean(told)) if told else None
-
-    def privacy(self) -> dict[str, Any] | None:
-        """What the agents' own budgets bound, if they have any."""
-        s = self.settings
-        if s.local_epsilon is None:
-            return None
-        return {
-            "epsilon": s.local_epsilon,
-            "delta": s.local_delta,
-            "budget": s.local_epsilon,
-            "private": not s.diagnostics,
-            "exhausted": False,
-            "local": True,
-        }
-
-
-class FTS(ThompsonStrategy):
-    """Federated Thompson sampling: agents follow one another's sampled functions."""
-
-    settings_class = FTSSettings
-    settings: FTSSettings
-    paper_settings: ClassVar[dict[str, Any]] = {
-        **PAPER_AGENT,
-        "initial-points": 3,
-        "p-schedule": "1-1/t^2",
-    }
-
-    def build(self, plan: RunPlan) -> Server:
-        """See :class:`FBOStrategy`."""
-        return FTSServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
-
-    def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
-        """See :class:`FBOStrategy`: of the mean of the agents' last vectors."""
-        assert isinstance(self.server, FTSServer)
-        last = list(self.server.messages.values())
-        if not last:
-            return None
-        return self._recommended(np.mean(last, axis=0)[None, :], 0.0, len(last))
-
-    def evaluations_per_agent(self) -> int | None:
-        """See :class:`FBOStrategy`; helpers and targets differ."""
-        return None if self.settings.targets else super().evaluations_per_agent()
-
-
-class LocalTS(ThompsonStrategy):
-    """Thompson sampling without communication: what an agent achieves alone."""
-
-    settings_class = ThompsonSettings
-    settings: ThompsonSettings
-    paper_settings: ClassVar[dict[str, Any]] = PAPER_AGENT
-
-    def build(self, plan: RunPlan) -> Server:
-        """See :class:`FBOStrategy`."""
-        return ThompsonServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
-
-
-class RandomSearch(ThompsonStrategy):
-    """Uniformly random points, the floor of every comparison."""
-
-    settings_class = ThompsonSettings
-    settings: ThompsonSettings
-    paper_settings: ClassVar[dict[str, Any]] = PAPER_AGENT
-
-    def build(self, plan: RunPlan) -> Server:
-        """See :class:`FBOStrategy`."""
-        return RandomSearchServer(plan.space, plan.agents, self.settings, plan.rounds, plan.seed)
+    @explicit
+    def __init__(
+        self,
+        *,
+        space: Space | Mapping[str, Parameter] | None = None,
+        num_agents: int | None = None,
+        num_rounds: int = 20,
+        timeout: float = 3600.0,
+        seed: int = 0,
+        run_dir: Path | str | None = None,
+        round_quorum: float = 1.0,
+        answer_within: float | None = None,
+        callbacks: Sequence[Callback] = (),
+        initial_points: int = 5,
+        first_point: Literal["random", "middle"] = "random",
+        acquisition: Literal["thompson", "improvement"] = "thompson",
+        advice_use: Literal["query", "prior"] = "query",
+        kernel: Literal["matern52", "matern32", "se"] = "matern52",
+        lengthscale: float | None = None,
+        noise: float | None = None,
+        refit_every: int = 5,
+        standardise: bool = True,
+        beta: float = 1.0,
+        beta_rule: Literal["constant", "theory"] = "constant",
+        features: int = 100,
+        feature_kernel: Literal["se", "matern52", "matern32"] = "se",
+        feature_lengthscale: float | None = 0.2,
+        feature_noise: float = 0.01,
+        message: Literal["sample", "mean"] = "sample",
+        vector_bound: float | None = None,
+        reward_low: float | None = None,
+        reward_high: float | None = None,
+        share_scale: bool = True,
+        diagnostics: bool = False,
+        local_epsilon: float | None = None,
+        local_delta: float = 1e-05,
+        local_clip: float | None = None,
+        local_answers: int = 10,
+        p_schedule: Literal["1-1/sqrt(t)", "1-1/t", "1-1/t^2", "always-own"] = "1-1/t",
+        messages: Literal["renewed", "once"] = "renewed",
+        targets: int = 0,
+        history: int = 0,
+        history_design: Literal["thompson", "random"] = "thompson",
+    ) -> None: ...

@@ -1,144 +1,148 @@
-"""LDP-BO on Flower: the server learns from rewards that are private before they leave."""
+"""LDP-BO as a Flower strategy: rewards are private before they leave an agent."""
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar
+from pathlib import Path
+from typing import Any, Literal
 
-from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.protocol import Server
-from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
-from flwr_fbo.methods.ldp.regret import cumulative_regret
-from flwr_fbo.methods.ldp.server import RewardServer
-from flwr_fbo.methods.ldp.settings import LDPSettings
-from flwr_fbo.strategies.base import FBOStrategy, RunPlan
-from flwr_fbo.tasks import Partition, Task
+from flwr_fbo.core.parameters import Parameter
+from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.core.space import Space
+from flwr_fbo.methods.registry import find_method
+from flwr_fbo.runs.callbacks import Callback
+from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.explicit import StrategyOptions, explicit
 
-
-class RewardStrategy(FBOStrategy):
-    """A learner at the server; each play is sent to an agent drawn at random."""
-
-    learner: ClassVar[str]
-    settings_class = LDPSettings
-    settings: LDPSettings
-    #: Agents repeat answers that a crash lost, at no cost: rounds need not be stored one by one.
-    #: If other agents are there after a crash than before it, the server's own figure of what
-    #: they spent may miss up to a second's answers; the agents' books, which decide, miss none.
-    checkpoint_seconds = 1.0
-
-    @classmethod
-    def presets_for(cls, task: Task, seed: int) -> Mapping[str, Any]:
-        """What is known of the task's rewards: its problem, else the range of its scores."""
-        problem = _problem(task, seed)
-        if problem is not None:
-            return problem_presets(problem)
-        return {} if task.score_range is None else range_presets(*task.score_range)
-
-    def build(self, plan: RunPlan) -> Server:
-        """See :class:`FBOStrategy`."""
-        problem = None if plan.task is None else _problem(plan.task, plan.seed)
-        covariance = getattr(problem, "covariance", None)
-        return RewardServer(
-            plan.space, plan.agents, self.settings, self.learner, plan.seed, covariance
-        )
-
-    @property
-    def completed(self) -> bool:
-        """Whether all plays were made."""
-        assert isinstance(self.server, RewardServer)
-        return self.server.stopped == "done"
-
-    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
-        """See :class:`FBOStrategy`."""
-        assert isinstance(self.server, RewardServer)
-        found = self.server.report()
-        task, regret = self.run_plan.task, None
-        if task is not None and histories:  # in a deployment the server has no data
-            mine = copy.copy(task)
-            mine.prepare(Partition(0, self.run_plan.agents, self.run_plan.seed))
-            regret = cumulative_regret(self.server.played, mine)
-        return {
-            "cumulative_regret": None if regret is None else regret.tolist(),
-            "recommended": {"params": found["recommendation"]},
-            **{k: found[k] for k in ("plays", "stopped", "refused", "epsilon_per_answer")},
-            "epsilon_per_agent_max": found["epsilon_per_agent_max"],
-        }
-
-    def privacy(self) -> dict[str, Any] | None:
-        """See :class:`FBOStrategy`: the most that any agent's answers have cost it."""
-        assert isinstance(self.server, RewardServer)
-        found = self.server.report()
-        if not found["private"]:
-            return None
-        return {
-            "epsilon": found["epsilon_per_agent_max"],
-            "delta": found["delta_per_agent_max"],
-            "budget": self.server.epsilon_limit,
-            "private": True,
-            "exhausted": found["stopped"] == "budgets",
-            "local": True,
-        }
+#: The learners that have a private form, registered as ``ldp-NAME``.
+PRIVATE_LEARNERS = ("tgp", "ata", "moma")
+LEARNERS = (*PRIVATE_LEARNERS, "gp-ucb", "uniform")
 
 
-def _problem(task: Task, seed: int) -> Any:
-    """What a task says of its rewards; some know it only once they have their data."""
-    names = {name for cls in type(task).__mro__ for name in {*vars(cls), *_annotations(cls)}}
-    if "problem" not in names:
-        return None
-    mine = copy.copy(task)
-    mine.fetch()
-    mine.prepare(Partition(0, 1, seed))
-    return getattr(mine, "problem")  # noqa: B009 - only some tasks have one
+class LDPBO(FBOStrategy):
+    """All parties seek one setting that is good for all, and nobody is trusted.
 
+    A learner at the server sends each play to one agent, which answers with one number that has
+    been made private. Without ``epsilon`` the rewards are not private.
 
-def _annotations(cls: type) -> set[str]:
-    return set(getattr(cls, "__annotations__", {}))
+    Parameters
+    ----------
+    learner : Literal["tgp", "ata", "moma", "gp-ucb", "uniform"]
+        How the server learns.
+    space : Space | Mapping[str, Parameter] | None
+        The search space.
+    num_agents : int | None
+        How many take part; the connected nodes where unset.
+    num_rounds : int
+        Rounds after the initial points, for Flower's own loop.
+    timeout : float
+        Seconds a round may take, for Flower's own loop.
+    seed : int
+        Seed of everything but privacy noise.
+    run_dir : Path | str | None
+        Directory of the run; below ~/.flwr-fbo where unset.
+    round_quorum : float
+        Share of the asked agents whose replies end a round.
+    answer_within : float | None
+        Seconds after which agents answer while an evaluation goes on; None waits.
+    callbacks : Sequence[Callback]
+        Watchers of the run.
+    budget : int
+        How many plays there are in all (the paper's T) (>= 1).
+    epsilon : float | None
+        Privacy that one answer costs its agent (> 0).
+    delta : float
+        The delta of the gaussian mechanism (in (0, 1)).
+    epsilon_limit : float | None
+        Privacy an agent spends in all; unset: an equal share of the plays (> 0).
+    mechanism : Literal["laplace", "gaussian"]
+        The noise: laplace is epsilon-LDP, gaussian (epsilon, delta)-LDP.
+    bound : float
+        Bound on the mean reward (the paper's B) (> 0).
+    noise_bound : float
+        Bound on the noise of a reward (R) (> 0).
+    reward_offset : float
+        Subtracted from every reward before it is clipped.
+    norm : float | None
+        Bound on the RKHS norm in confidence widths; unset: `bound` (> 0).
+    second_moment : float | None
+        Bound on a raw reward's second moment (v); unset: from the bounds (> 0).
+    noise_variance : float | None
+        Variance of a raw reward's noise (c); unset: from the bounds (> 0).
+    kernel : Literal["se", "matern12", "matern32", "matern52"]
+        Covariance of the mean reward, unless the task brings its own.
+    lengthscale : float
+        Length scale of the kernel in the unit cube (> 0).
+    constants : Literal["practical", "theory"]
+        Constants as the theorems state them, or such as work in practice.
+    exploration : float | None
+        Factor on the confidence width; unset: what the preset says (> 0).
+    regularisation : float | None
+        Lambda of the regression; unset: what the preset says (> 0).
+    failure : float
+        Probability that a confidence bound may fail (the theorems' delta) (in (0, 1)).
+    epoch : int | None
+        Plays per epoch of MoMA (k); unset: what the preset says (>= 1).
+    embedding : Literal["exact", "nystrom"]
+        Features of finite arms in ATA and MoMA: all of them, or a Nystrom sample.
+    accuracy : float
+        Accuracy of the Nystrom embedding (the theorems' epsilon) (in (0, 1)).
+    features : int
+        Random features on spaces that are not finite (>= 1).
 
+    Examples
+    --------
+    >>> from flwr_fbo import Float
+    >>> space = {"C": Float(1e-3, 1e3, log=True)}
+    >>> LDPBO(learner="tgp", space=space, budget=500, epsilon=2.0).method.name
+    'ldp-tgp'
+    """
 
-class LDPATA(RewardStrategy):
-    """LDP-ATA-GP-UCB: truncated feature-wise, for private rewards."""
+    method_name = "ldp-tgp"
 
-    learner = "ldp-ata"
+    @explicit
+    def __init__(
+        self,
+        *,
+        learner: Literal["tgp", "ata", "moma", "gp-ucb", "uniform"] = "tgp",
+        space: Space | Mapping[str, Parameter] | None = None,
+        num_agents: int | None = None,
+        num_rounds: int = 20,
+        timeout: float = 3600.0,
+        seed: int = 0,
+        run_dir: Path | str | None = None,
+        round_quorum: float = 1.0,
+        answer_within: float | None = None,
+        callbacks: Sequence[Callback] = (),
+        budget: int = 1000,
+        epsilon: float | None = None,
+        delta: float = 1e-06,
+        epsilon_limit: float | None = None,
+        mechanism: Literal["laplace", "gaussian"] = "laplace",
+        bound: float = 1.0,
+        noise_bound: float = 1.0,
+        reward_offset: float = 0.0,
+        norm: float | None = None,
+        second_moment: float | None = None,
+        noise_variance: float | None = None,
+        kernel: Literal["se", "matern12", "matern32", "matern52"] = "matern52",
+        lengthscale: float = 0.2,
+        constants: Literal["practical", "theory"] = "practical",
+        exploration: float | None = None,
+        regularisation: float | None = None,
+        failure: float = 0.1,
+        epoch: int | None = None,
+        embedding: Literal["exact", "nystrom"] = "exact",
+        accuracy: float = 0.5,
+        features: int = 200,
+    ) -> None: ...
 
-
-class LDPTGP(RewardStrategy):
-    """LDP-TGP-UCB: truncated rewards, for private rewards."""
-
-    learner = "ldp-tgp"
-
-
-class LDPMoMA(RewardStrategy):
-    """LDP-MoMA-GP-UCB: medians of means over different agents, for private rewards."""
-
-    learner = "ldp-moma"
-
-
-class ATA(RewardStrategy):
-    """ATA-GP-UCB for heavy tails, not private."""
-
-    learner = "ata"
-
-
-class TGP(RewardStrategy):
-    """TGP-UCB for heavy tails, not private."""
-
-    learner = "tgp"
-
-
-class MoMA(RewardStrategy):
-    """MoMA-GP-UCB for heavy tails, not private."""
-
-    learner = "moma"
-
-
-class GPUCB(RewardStrategy):
-    """GP-UCB without truncation, private or not."""
-
-    learner = "gp-ucb"
-
-
-class Uniform(RewardStrategy):
-    """Uniformly random plays, the floor of every comparison."""
-
-    learner = "uniform"
+    def _configure(self, options: dict[str, Any], stated: dict[str, Any]) -> None:
+        """Choose the method by the learner, and by whether rewards are private."""
+        learner = stated.pop("learner", "tgp")
+        if learner not in LEARNERS:
+            raise SettingsError(f"`learner` must be one of {', '.join(LEARNERS)}, got {learner!r}")
+        private = stated.get("epsilon") is not None and learner in PRIVATE_LEARNERS
+        method = find_method(f"ldp-{learner}" if private else learner)
+        settings = method.settings_class.from_mapping(stated)
+        self._adopt(method, settings, StrategyOptions.of(options), stated)

@@ -84,4 +84,5 @@ class Roster:
 
 
 def _natural(name: str) -> tuple[bool, int, str]:
-    return (not name.isdigit(), int(name) if name.isdigit() else 0, name)
+    number = name.isascii() and name.isdigit()  # "²".isdigit() is true, and int("²") fails
+    return (not number, int(name) if number else 0, name)

@@ -10,9 +10,10 @@ import pytest
 
 from flwr_fbo.clients.client_app import client_app_of
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies import FBOStrategy, RunPlan
+from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.tasks import FunctionTask, task
 
 SPACE = Space({"x": Float(0.0, 1.0), "y": Float(1e-3, 1e3, log=True)})
@@ -36,10 +37,10 @@ class Federation:
         self.grid = InProcessGrid(client_app_of(work, self.directory.agents), agents)
         plan = {"rounds": 4, "timeout": 1.0, "ledger": self.directory.ledger, **plan}
         self.strategy = strategy
-        strategy.plan(RunPlan(SPACE, agents, **plan), self.directory.checkpoint)
+        strategy.open_run(RunParameters(SPACE, agents, **plan), self.directory.store)
 
     def start(self) -> FBOStrategy:
-        self.strategy.start(self.grid)
+        self.strategy.run(self.grid)
         return self.strategy
 
 

@@ -19,26 +19,29 @@ import pytest
 
 from flwr_fbo import Callback, simulate
 from flwr_fbo.clients.background import (
-    Job,
     JobError,
-    ProcessWorkshop,
+    JobRecord,
+    ProcessWork,
     busy,
     settle,
     stop,
 )
 from flwr_fbo.clients.client_app import client_app_of
-from flwr_fbo.clients.evaluation_job import errand, job_path, worker_path
+from flwr_fbo.clients.evaluation_job import evaluation_job, job_path, worker_path
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.directory import Checkpoint, RunDirectory
-from flwr_fbo.runs.journal import Journal, JournalBusyError, journal_path
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.runs.callbacks import RoundReport
+from flwr_fbo.runs.files.directory import Checkpoint, RunDirectory
+from flwr_fbo.runs.files.journal import Journal, JournalBusyError, journal_path
+from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies import FBOStrategy, RoundReport, RunPlan
+from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.baselines import LocalTS
 from flwr_fbo.strategies.fed_pne import FedPNE
-from flwr_fbo.strategies.fts import FTS, LocalTS
+from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.strategies.ldp import LDPTGP
 from flwr_fbo.tasks import task
 from flwr_fbo.tasks.task import Partition
@@ -89,14 +92,14 @@ class Federation:
         for context in self.grid.contexts.values():
             context.node_config.update(node)
         self.strategy = strategy
-        plan = RunPlan(SPACE, agents, rounds, timeout=60.0, ledger=directory.ledger)
-        strategy.plan(plan, directory.checkpoint)
+        plan = RunParameters(SPACE, agents, rounds, timeout=60.0, ledger=directory.ledger)
+        strategy.open_run(plan, directory.store)
 
     def rounds(self, count: int) -> list[RoundReport]:
         last = self.strategy.server.round + count
         self.strategy.reports = []
         self.strategy.stop = lambda report: report.round + 1 >= last
-        self.strategy.start(self.grid)
+        self.strategy.run(self.grid)
         return self.strategy.reports
 
 
@@ -246,14 +249,14 @@ def test_no_two_workers_for_one_agent(folder: Path) -> None:
     request = Request("step", 5, {"own-probability": 1.0})
     setup = f.strategy.server.setup()
     path = journal(folder)
-    before = Job.load(job_path(path))
+    before = JobRecord.load(job_path(path))
 
     def prepare(work: Request) -> Any:
-        return errand(path, setup, work, gated, Partition(0, 1))
+        return evaluation_job(path, setup, work, gated, Partition(0, 1))
 
     with pytest.raises(JournalBusyError):
-        ProcessWorkshop(path, setup.digest, prepare).begin(request)
-    assert Job.load(job_path(path)) == before
+        ProcessWork(path, setup.digest, prepare).begin(request)
+    assert JobRecord.load(job_path(path)) == before
 
 
 def test_vectors_made_private_are_paid_for_once_each_and_repeated(folder: Path) -> None:
@@ -324,12 +327,12 @@ def test_bad_node_configurations(
     assert fault in caplog.text
 
 
-JOB = Job(Request("step", 3, {"p": 0.5}, {"advice": np.eye(2)}, {"omega": (2,)}), "digest")
+JOB = JobRecord(Request("step", 3, {"p": 0.5}, {"advice": np.eye(2)}, {"omega": (2,)}), "digest")
 
 
 def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     JOB.save(tmp_path / "a.job")
-    again = Job.load(tmp_path / "a.job")
+    again = JobRecord.load(tmp_path / "a.job")
     assert again is not None
     assert np.array_equal(again.request.arrays["advice"], np.eye(2))
     assert (again.request.kind, again.request.round) == ("step", 3)
@@ -337,7 +340,7 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert dict(again.request.expects) == {"omega": (2,)}
     assert (again.setup, again.trouble) == ("digest", "")
     assert (tmp_path / "a.job").stat().st_mode & 0o077 == 0
-    assert Job.load(tmp_path / "none.job") is None
+    assert JobRecord.load(tmp_path / "none.job") is None
 
 
 @pytest.mark.parametrize(
@@ -346,7 +349,7 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
 def test_a_file_that_is_no_job_is_refused(tmp_path: Path, state: dict[str, Any]) -> None:
     Checkpoint(tmp_path / "a.job").save(state)
     with pytest.raises(JobError, match="does not hold a job"):
-        Job.load(tmp_path / "a.job")
+        JobRecord.load(tmp_path / "a.job")
 
 
 def test_a_job_of_another_setup_is_nobodys(folder: Path) -> None:
@@ -356,7 +359,7 @@ def test_a_job_of_another_setup_is_nobodys(folder: Path) -> None:
     JOB.save(job_path(path))
     f.rounds(1)
     until(lambda: len(notes(0, "begin")) == 1)
-    job = Job.load(job_path(path))
+    job = JobRecord.load(job_path(path))
     assert job is not None
     assert job.request.kind == "explore"
 

@@ -14,14 +14,17 @@ from flwr.clientapp import ClientApp
 
 from flwr_fbo.clients import client_app as clientapp
 from flwr_fbo.clients.client_app import AgentApp, client_app, client_app_of
-from flwr_fbo.runs import journal as journals
-from flwr_fbo.runs.journal import journal_path
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.runs.callbacks import RoundReport
+from flwr_fbo.runs.files import journal as journals
+from flwr_fbo.runs.files.journal import journal_path
+from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies import FBOStrategy, RoundReport, RunPlan
+from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.baselines import LocalTS, RandomSearch
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
-from flwr_fbo.strategies.fts import FTS, LocalTS, RandomSearch
+from flwr_fbo.strategies.fts import FTS
 
 from .conftest import Federation, hill
 from .test_strategies import SMALL
@@ -118,8 +121,8 @@ class TestPacking:
         original = client_app_of(spec.task, tmp_path, "fts", 3)
         app = pickle.loads(pickle.dumps(original))
         assert type(app) is AgentApp
-        plan = RunPlan(spec.task.space, 3, 2, timeout=1.0)
-        spec.strategy.plan(plan).start(InProcessGrid(app, 3))
+        plan = RunParameters(spec.task.space, 3, 2, timeout=1.0)
+        spec.strategy.open_run(plan).start(InProcessGrid(app, 3))
         assert [r.replied for r in spec.strategy.reports] == [3, 3, 3]
 
     def test_it_is_packed_and_unpacked_once(self, monkeypatch: pytest.MonkeyPatch) -> None:

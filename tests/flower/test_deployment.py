@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.runs.history import read_evaluations
 from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
 
 EXAMPLE = REPOSITORY / "examples" / "deployment"

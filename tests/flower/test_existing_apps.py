@@ -19,7 +19,7 @@ from flwr.app.user_config import UserConfig
 
 from flwr_fbo import Float, maximise
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from tests.docs.test_docs import ROOT
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from flwr_fbo.runs.result import outcome, read_evaluations
+from flwr_fbo.runs.history import by_round, read_evaluations
 from tests.flower.processes import Flower, flower, free_ports
 
 SETTINGS = (
@@ -22,7 +22,7 @@ def check_run(running: Flower, output: str, name: str, agents: int) -> None:
     assert running.status(name).startswith("finished:completed"), output
     assert f"round 3/3  replies {agents}/{agents}" in output
     (directory,) = running.run_directories()
-    found = outcome(read_evaluations(directory / "agents", agents), 3)
+    found = by_round(read_evaluations(directory / "agents", agents), 3)
     assert found.evaluations == [3, 4, 5, 6]
     releases = (directory / "ledger.jsonl").read_text().splitlines()
     assert sum('"kind": "gaussian"' in line for line in releases) == 3

@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from flwr_fbo.clients.background import Job, JobError
+from flwr_fbo.clients.background import JobError, JobRecord
 from flwr_fbo.core.space import Space, SpaceError
-from flwr_fbo.runs.directory import Checkpoint, RunDirectoryError
+from flwr_fbo.runs.files.directory import Checkpoint, RunDirectoryError
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
 
@@ -93,8 +93,8 @@ JOB += '"arrays": {"a": %s}, "expects": {"omega": %s}}}'
 def test_a_job_of_wrong_values_is_none(tmp_path: Path, parts: tuple[str, ...]) -> None:
     fuzz.TARGETS["job"][0]((JOB % parts).encode())
     with pytest.raises(JobError):
-        Job.load(_job_file(tmp_path, JOB % parts))
-    Job.load(_job_file(tmp_path, JOB % ("3", "1", "[1.0]", "[4]")))
+        JobRecord.load(_job_file(tmp_path, JOB % parts))
+    JobRecord.load(_job_file(tmp_path, JOB % ("3", "1", "[1.0]", "[4]")))
 
 
 def _job_file(folder: Path, text: str) -> Path:

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from flwr_fbo.clients.tuning_client import partition_of
-from flwr_fbo.runs import journal as journals
-from flwr_fbo.runs.journal import (
+from flwr_fbo.runs.files import journal as journals
+from flwr_fbo.runs.files.journal import (
     Journal,
     JournalBusyError,
     JournalError,
@@ -25,7 +25,7 @@ from flwr_fbo.runs.journal import (
     exclusive,
     journal_path,
 )
-from flwr_fbo.strategies.fts import LocalTS
+from flwr_fbo.strategies.baselines import LocalTS
 
 from .test_strategies import SMALL, Make
 
@@ -109,7 +109,7 @@ def test_a_kept_journal_parses_no_line_twice(
     assert len(parsed) == 4
 
 
-OTHER = "import sys; from flwr_fbo.runs.journal import *; "
+OTHER = "import sys; from flwr_fbo.runs.files.journal import *; "
 
 
 def test_what_another_process_appends_is_read(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_process_keeps_no_more_than_so_much(
 HOLDER = """
 import sys
 from pathlib import Path
-from flwr_fbo.runs.journal import exclusive
+from flwr_fbo.runs.files.journal import exclusive
 with exclusive(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()
@@ -246,7 +246,7 @@ def test_an_agent_whose_journal_is_held_declines_by_class_and_comes_back(
 
 def full(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
     """A disk that takes so many more bytes of any journal and then none."""
-    from flwr_fbo.runs import journal
+    from flwr_fbo.runs.files import journal
 
     left = [after]
 

@@ -12,7 +12,7 @@ import pytest
 from flwr_fbo.core.evaluation import MemoryRecords
 from flwr_fbo.core.protocol import Reply, Request
 from flwr_fbo.methods.thompson.local_privacy import LocallyPrivateAgent
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
 from flwr_fbo.strategies.fts import FTS

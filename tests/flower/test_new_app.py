@@ -10,7 +10,7 @@ import pytest
 
 from flwr_fbo.cli.new_app import new_app
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.spec import RunSettings, RunSpec
 from tests.cli.test_cli import flwr_fbo
 from tests.flower.processes import flower, free_ports

@@ -10,8 +10,9 @@ import pytest
 
 from flwr_fbo.clients.client_app import client_app_of
 from flwr_fbo.core.space import Float, Space
+from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies import FBOStrategy, RunPlan
+from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.strategies.fed_pne import FedPNE
 from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.strategies.ldp import LDPTGP
@@ -31,8 +32,8 @@ def start(
     grid = InProcessGrid(client_app_of(hill, folder, name), agents)
     for context in grid.contexts.values():
         context.node_config.update(node)
-    strategy.plan(RunPlan(SPACE, agents, 3, timeout=0.5))
-    strategy.start(grid)
+    strategy.open_run(RunParameters(SPACE, agents, 3, timeout=0.5))
+    strategy.run(grid)
     return strategy
 
 

@@ -15,7 +15,8 @@ import pytest
 
 from flwr_fbo.methods.dp_fts_de import server as dp_fts_de
 from flwr_fbo.privacy.ledger import Ledger
-from flwr_fbo.strategies import Callback, FBOStrategy, RoundReport
+from flwr_fbo.runs.callbacks import Callback, RoundReport
+from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
 
 from .conftest import Federation, hill
@@ -86,7 +87,7 @@ def test_every_sample_is_drawn_over_all_places_and_costs_the_same(
     quiet = Federation(private(), tmp_path / "quiet", AGENTS, hill, rounds=5)
     quiet.start()
     assert events(f) == events(quiet)
-    mine, its = f.strategy.privacy(), quiet.strategy.privacy()
+    mine, its = f.strategy.server.privacy(), quiet.strategy.server.privacy()
     assert mine is not None
     assert its is not None
     assert mine["epsilon"] == its["epsilon"]
@@ -106,7 +107,7 @@ def test_there_is_no_place_beyond_the_plan(
 ) -> None:
     """Four nodes, a run for three: the fourth is told that it is one too many, in every round."""
     f = federation(private(), agents=AGENTS, rounds=3, timeout=0.5)
-    settings = f.strategy.run_plan
+    settings = f.strategy.parameters
     f.strategy.close()
     f.directory.ledger.unlink()
     f.strategy.plan(type(settings)(**{**vars(settings), "agents": 3}))

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.runs.history import read_evaluations
 from tests.flower.processes import Flower, flower, free_ports
 
 pytestmark = [

@@ -11,12 +11,13 @@ import pytest
 from flwr.app import Error, Message, RecordDict
 
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.simulation.in_process_grid import SERVER_NODE, InProcessGrid
-from flwr_fbo.strategies import RunPlan
 from flwr_fbo.strategies import replies as courier
+from flwr_fbo.strategies.baselines import LocalTS
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
-from flwr_fbo.strategies.fts import FTS, LocalTS
+from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.strategies.replies import exchange
 
 from .conftest import SPACE
@@ -258,5 +259,5 @@ def test_a_late_reply_is_dropped_and_its_evaluation_kept(federation: Make) -> No
 def test_a_private_run_has_no_quorum() -> None:
     strategy = DPFTSDE(**SMALL, epsilon=4.0)
     with pytest.raises(SettingsError, match="`round-quorum` must be 1 in a private run"):
-        strategy.plan(RunPlan(SPACE, 3, 2, quorum=0.9))
-    DPFTSDE(**SMALL).plan(RunPlan(SPACE, 3, 2, quorum=0.9))
+        strategy.open_run(RunParameters(SPACE, 3, 2, quorum=0.9))
+    DPFTSDE(**SMALL).open_run(RunParameters(SPACE, 3, 2, quorum=0.9))

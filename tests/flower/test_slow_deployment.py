@@ -14,8 +14,8 @@ import pytest
 
 from flwr_fbo.clients.background import busy, stop
 from flwr_fbo.clients.evaluation_job import worker_path
-from flwr_fbo.runs.journal import Journal, journal_path
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.runs.files.journal import Journal, journal_path
+from flwr_fbo.runs.history import read_evaluations
 from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
 from tests.flower.slow_tasks import NOTES, allow, notes
 

@@ -14,11 +14,14 @@ from flwr.app import ArrayRecord, ConfigRecord, Error, Message, RecordDict
 
 from flwr_fbo import wire
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.result import outcome, read_evaluations
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.runs.callbacks import Callback, RoundReport
+from flwr_fbo.runs.history import by_round, read_evaluations
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies import Callback, FBOStrategy, RoundReport, RunPlan
+from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.baselines import LocalTS, RandomSearch
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
-from flwr_fbo.strategies.fts import FTS, LocalTS, RandomSearch
+from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.tasks import task
 
 from .conftest import SPACE, Federation
@@ -43,7 +46,7 @@ ALL = [
 
 
 def evaluations(f: Federation, rounds: int = 4) -> list[float]:
-    return outcome(read_evaluations(f.directory.agents, len(f.grid.contexts)), rounds).evaluations
+    return by_round(read_evaluations(f.directory.agents, len(f.grid.contexts)), rounds).evaluations
 
 
 class TestEveryStrategy:
@@ -57,7 +60,7 @@ class TestEveryStrategy:
         assert [r.round for r in strategy.reports] == [0, 1, 2, 3, 4]
         assert all(r.replied == r.asked for r in strategy.reports)
         assert all(not r.missing and not r.refused and not r.declined for r in strategy.reports)
-        expected = strategy.evaluations_per_agent()
+        expected = strategy.server.evaluations_per_agent()
         if expected is not None:
             assert evaluations(f)[-1] == expected == 6
 
@@ -75,7 +78,7 @@ class TestEveryStrategy:
         histories = read_evaluations(again.directory.agents, 3)
         whole = federation(make(), agents=3)
         assert whole.strategy.server.finished
-        if again.strategy.privacy() is None:  # noise apart, the same evaluations as undisturbed
+        if again.strategy.server.privacy() is None:  # noise apart, the same evaluations as undisturbed
             undisturbed = Federation(make(), tmp_path / "other", 3, _hill())
             undisturbed.start()
             straight = read_evaluations(undisturbed.directory.agents, 3)
@@ -103,7 +106,7 @@ class TestEveryStrategy:
         assert asked[2] == asked[0] - 1
         assert strategy.server.finished
         counts = [len(h) for h in read_evaluations(f.directory.agents, 3)]
-        assert counts[2] == counts[1] - 1 or strategy.evaluations_per_agent() is None
+        assert counts[2] == counts[1] - 1 or strategy.server.evaluations_per_agent() is None
 
     @pytest.mark.parametrize("make", ALL)
     def test_configures_a_list_of_messages_of_their_own(
@@ -122,15 +125,18 @@ class TestEveryStrategy:
     ) -> None:
         f = federation(make())
         strategy = f.strategy
-        strategy._await_agents(f.grid)
-        for number in range(5):
+        for number in range(1, 5):
             messages = strategy.configure_train(number, ArrayRecord(), ConfigRecord(), f.grid)
-            assert strategy.aggregate_train(number, f.grid.send_and_receive(messages)) == (
-                None,
-                None,
-            )
+            arrays, metrics = strategy.aggregate_train(number, f.grid.send_and_receive(messages))
+            assert arrays is None
+            assert metrics is not None
+            assert metrics["replied"] == metrics["asked"] == len(messages)
             assert strategy.configure_evaluate(0, ArrayRecord(), ConfigRecord(), f.grid) == []
         assert strategy.server.finished
+        # A loop that goes on too long asks nobody and changes nothing.
+        assert strategy.configure_train(5, ArrayRecord(), ConfigRecord(), f.grid) == []
+        assert strategy.aggregate_train(5, []) == (None, None)
+        assert evaluations(f) == [2, 3, 4, 5, 6] or strategy.server.evaluations_per_agent() is None
 
 
 def _hill() -> Any:
@@ -167,7 +173,7 @@ class TestPrivacyOfTheWire:
             metrics = dict(content.config_records["fitres.metrics"])
             agent = metrics.pop("agent", None)
             assert agent is None or metrics["round"] == -1
-            assert metrics == {"schema": 1, "round": metrics["round"], "declined": ""}
+            assert metrics == {"flwr-fbo": 2, "round": metrics["round"], "declined": ""}
             assert dict(content.metric_records["fitres.num_examples"]) == {"num_examples": 1}
             assert dict(content.config_records["fitres.status"]) == {
                 "code": 0,
@@ -270,13 +276,13 @@ class TestBudget:
         f.start()
         assert _charges(f) == 2
         again = federation(private())
-        assert again.strategy.privacy() == {**f.strategy.reports[-1].privacy}  # type: ignore[dict-item]
+        assert again.strategy.server.privacy() == {**f.strategy.reports[-1].privacy}  # type: ignore[dict-item]
         again.start()
         assert _charges(again) == 3
 
     def test_without_epsilon_nothing_is_called_private(self, federation: Make) -> None:
         strategy = federation(DPFTSDE(**SMALL)).start()
-        assert strategy.privacy() is None
+        assert strategy.server.privacy() is None
 
 
 def _charges(f: Federation) -> int:
@@ -332,13 +338,15 @@ class TestFaults:
 
         f = federation(LocalTS(**SMALL), timeout=0.2)
         other = Space({"x": Float(0.0, 2.0)})
-        f.strategy.plan(RunPlan(other, 3, 4, timeout=0.2))
+        f.strategy.open_run(RunParameters(other, 3, 4, timeout=0.2))
         with pytest.raises(TimeoutError, match="none of 3 agents registered"):
             f.start()
 
-    def test_a_strategy_must_be_planned_first(self) -> None:
-        with pytest.raises(RuntimeError, match="plan"):
+    def test_a_strategy_needs_a_space_and_a_run(self) -> None:
+        with pytest.raises(SettingsError, match="LocalTS needs `space`"):
             LocalTS(**SMALL).start(InProcessGrid(None, 1))  # type: ignore[arg-type]
+        with pytest.raises(RuntimeError, match="call start"):
+            LocalTS(**SMALL).run(InProcessGrid(None, 1))  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(
         ("settings", "fault"),
@@ -392,7 +400,8 @@ class TestPopulation:
         assert all('"sampling_rate": 0.5' in e for e in events)
 
     def test_who_is_absent_counts_as_zero_and_the_others_no_more_than_before(self) -> None:
-        from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
+        from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
+        from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 
         settings = DPFTSDESettings(features=4, regions=1, weights="uniform", clip=100.0)
         server = DPFTSDEServer(SPACE, 4, settings, 3)

@@ -17,10 +17,10 @@ import pytest
 
 from flwr_fbo.clients.client_app import client_app_of
 from flwr_fbo.core.space import Float, Space
+from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.privacy import entropy
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies import RunPlan
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
 from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.tasks import task
@@ -240,8 +240,8 @@ def test_logs_and_files_of_a_run_hold_no_secrets(
     grid = InProcessGrid(client_app_of(careless, directory.agents), 3)
     for context in grid.contexts.values():
         context.node_config["password"] = SECRET
-    plan = RunPlan(SPACE, 3, 4, timeout=1.0, ledger=directory.ledger)
-    strategy.plan(plan, directory.checkpoint).start(grid)
+    plan = RunParameters(SPACE, 3, 4, timeout=1.0, ledger=directory.ledger)
+    strategy.open_run(plan, directory.store).start(grid)
     journals = {path.name: path.read_bytes() for path in directory.agents.glob("agent-????.jsonl")}
     assert any(SECRET.encode() in data for data in journals.values())  # the owner's own file
     others = {p: p.read_bytes() for p in directory.root.rglob("*") if p.is_file()}

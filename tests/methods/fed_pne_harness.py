@@ -12,7 +12,10 @@ import pytest
 
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords, Records
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.fed_pne import FedPNEAgent, FedPNEServer, FedPNESettings, cumulative_regret
+from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
+from flwr_fbo.methods.fed_pne.regret import cumulative_regret
+from flwr_fbo.methods.fed_pne.server import FedPNEServer
+from flwr_fbo.methods.fed_pne.settings import FedPNESettings
 from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.tasks.task import Partition, Task
 

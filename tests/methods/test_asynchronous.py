@@ -9,7 +9,7 @@ import pytest
 
 from flwr_fbo.core.protocol import Request, checked
 from flwr_fbo.methods.fts.server import FTSServer, FTSSettings
-from flwr_fbo.methods.thompson.asynchronous import UNDER_WAY, AsynchronousAgent, ThreadWorkshop
+from flwr_fbo.methods.thompson.asynchronous import UNDER_WAY, AsynchronousAgent, ThreadWork
 
 from .thompson_harness import SQUARE, Party, bump
 
@@ -30,7 +30,7 @@ class Slow:
         self.gate, self.begun = threading.Semaphore(0), threading.Semaphore(0)
         self.function = function
         self.party = Party(self.server.setup(), self._wait)
-        self.workshop = ThreadWorkshop(self.party.build)
+        self.workshop = ThreadWork(self.party.build)
         self.agent = AsynchronousAgent(self.party.build, self.workshop, patience)
 
     def _wait(self, params, rng):

@@ -13,11 +13,13 @@ import pytest
 from flwr_fbo.core.protocol import Reply, ReplyError
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
-from flwr_fbo.methods.comparators import COMPARATORS, load
+from flwr_fbo.methods.comparators import METHODS
 from flwr_fbo.methods.comparators.base import need
 from flwr_fbo.methods.comparators.fed1_ucb import Fed1UCBServer, Fed1UCBSettings, mesh
-from flwr_fbo.methods.comparators.fn_ucb import FNUCBServer, FNUCBSettings, Network
+from flwr_fbo.methods.comparators.fn_ucb import FNUCBAgent, FNUCBServer, FNUCBSettings, Network
 from flwr_fbo.methods.comparators.kernel_bandits import GPUCBServer, GPUCBSettings, UpperBound
+from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.models.kernels import Matern
 from flwr_fbo.tasks.papers.garland import GarlandTask, double_sine, garland
@@ -27,7 +29,7 @@ from .fed_pne_harness import LINE, agent_of, fed_pne, one_round  # isort: skip
 PACKAGES = {"hct": "PyXAB", "optuna-batch": "optuna"}
 INSTALLED = [
     name
-    for name in COMPARATORS
+    for name in [method.name for method in METHODS]
     if name not in PACKAGES or importlib.util.find_spec(PACKAGES[name]) is not None
 ]
 MIXED = Space({"x": Float(0.01, 1.0, log=True), "n": Int(1, 5), "c": Categorical(["a", "b"])})
@@ -41,9 +43,10 @@ def tent(params: Mapping[str, Any], rng: np.random.Generator) -> float:
 
 
 def build(name: str, agents: int, space: Space = LINE, seed: int = 0, **values: Any) -> Any:
-    server, kind = load(name)
+    method = find_method(name, "global")
+    server, kind = method.server_class, FNUCBAgent if name == "fn-ucb" else FedPNEAgent
     values = {**SIZES.get(name, {}), **values}
-    made = server(space, agents, server.settings_class(**values), seed)
+    made = server(space, agents, method.settings_class(**values), seed)
     return made, [agent_of(made, tent, n, kind=kind) for n in range(agents)]
 
 
@@ -111,8 +114,8 @@ def test_every_comparator_ends_when_nobody_answers(name: str) -> None:
 
 
 def test_names() -> None:
-    with pytest.raises(ValueError, match=r"must be one of hct, .* got 'sgd'"):
-        load("sgd")
+    with pytest.raises(ValueError, match="unknown strategy `sgd`; known are .*hct"):
+        find_method("sgd")
     with pytest.raises(ImportError, match=r"flwr-fbo\[benchmarks\]"):
         need("benchmarks", "no_such_package.inside")
 
@@ -207,8 +210,7 @@ def test_training_lowers_the_error() -> None:
 def test_fn_ucb_synchronises_sums_and_means() -> None:
     settings = FNUCBSettings(budget=20, period=10, arms=5)
     server = FNUCBServer(LINE, 3, settings, 0)
-    _, kind = load("fn-ucb")
-    agents = [agent_of(server, tent, n, kind=kind) for n in range(3)]
+    agents = [agent_of(server, tent, n, kind=FNUCBAgent) for n in range(3)]
     request = server.requests([0])[0]
     replies = {n: agents[n].answer(request) for n in range(3)}
     server.close(replies)
@@ -254,6 +256,8 @@ def test_fed_pne_is_ahead_from_fifty_agents(
     def mean(make: Any) -> float:
         return float(np.mean([regret_of(make(seed), function, best, seed) for seed in range(2)]))
 
-    other, _ = load(name)
-    theirs = mean(lambda seed: other(LINE, agents, other.settings_class(), seed))
+    other = find_method(name, "global")
+    theirs = mean(
+        lambda seed: other.server_class(LINE, agents, other.settings_class(), seed)  # type: ignore[call-arg]
+    )
     assert mean(lambda seed: fed_pne(agents, seed=seed)) < 0.9 * theirs

@@ -11,7 +11,8 @@ import pytest
 from flwr_fbo.core.protocol import Reply
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.dp_fts_de.server import EARLY_RELEASES, DPFTSDEServer, DPFTSDESettings
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
+from flwr_fbo.methods.dp_fts_de.settings import EARLY_RELEASES, DPFTSDESettings
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import epsilon_of

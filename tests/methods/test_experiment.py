@@ -6,9 +6,11 @@ from functools import cache
 
 import numpy as np
 
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
-from flwr_fbo.methods.thompson.server import RandomSearchServer, ThompsonServer
+from flwr_fbo.methods.baselines.random_search import RandomSearchServer
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+from flwr_fbo.methods.thompson.server import ThompsonServer
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.tasks.papers.synthetic import SyntheticTask
 
 from .thompson_harness import run, synthetic_parties

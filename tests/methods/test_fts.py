@@ -11,10 +11,11 @@ import pytest
 from flwr_fbo.core.protocol import Reply
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
+from flwr_fbo.methods.baselines.random_search import RandomSearchServer
 from flwr_fbo.methods.fts.server import FTSServer, FTSSettings
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
 from flwr_fbo.methods.thompson.schedules import own_probability
-from flwr_fbo.methods.thompson.server import RandomSearchServer, ThompsonServer
+from flwr_fbo.methods.thompson.server import ThompsonServer
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 
 from .thompson_harness import SQUARE, Party, restored, run
 

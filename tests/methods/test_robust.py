@@ -15,7 +15,8 @@ from scipy.stats import trim_mean
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.dp_fts_de.robust import geometric_median, robust_mean, trimmed_mean
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
-from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, ThompsonSettings, advice_of
+from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, advice_of
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.models.kernels import SquaredExponential

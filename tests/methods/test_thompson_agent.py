@@ -9,7 +9,7 @@ from flwr_fbo.core.evaluation import Evaluator
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.thompson.agent import KIND, thompson_setup
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.search.regions import Regions
 
 from .thompson_harness import SQUARE, CrashingRecords, JsonRecords, Party, bump

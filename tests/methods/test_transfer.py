@@ -25,14 +25,14 @@ from flwr_fbo.methods.comparators.surrogates import (
     Surrogates,
     WeightSurrogates,
     numbers_sent,
-    standardised,
+    zero_mean_unit_spread,
 )
 from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings, discordance, epanechnikov
 from flwr_fbo.methods.comparators.transfer import expected_improvement
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
 from flwr_fbo.models.gp import GaussianProcess
-from flwr_fbo.models.hyperparameters import prior
+from flwr_fbo.models.hyperparameters import prior_medians
 from flwr_fbo.models.kernels import SquaredExponential
 
 SQUARE = Space({"x": Float(0, 1), "y": Float(0, 1)})
@@ -73,12 +73,12 @@ def test_gp_surrogates_are_the_processes_one_by_one() -> None:
         alone = kernel.posterior(x)
         np.testing.assert_allclose(means[n], alone[0][0], atol=1e-9)
 
-        exact = prior(2, OWN.lengthscale, OWN.noise)
+        exact = prior_medians(2, OWN.lengthscale, OWN.noise)
         process = GaussianProcess(
             exact.kernel(OWN.kernel, SQUARE),
             exact.noise,
             history.units,
-            standardised(history.scores),
+            zero_mean_unit_spread(history.scores),
         )
         mean, variance = process.posterior(x)
         np.testing.assert_allclose(means[n], mean, atol=1e-9)
@@ -103,7 +103,7 @@ def test_weight_surrogates_are_the_posterior_of_equation_3() -> None:
     x = SQUARE.sample(6, np.random.default_rng(0))
     for n, history in enumerate(others):
         design = together.features(history.units)
-        scores = standardised(history.scores)
+        scores = zero_mean_unit_spread(history.scores)
         posterior = WeightPosterior(design, scores, 0.01)
         np.testing.assert_allclose(together.means[n], posterior.mean(), atol=1e-8)
         # FTS equation (7): the variance in the form of the kernel
@@ -129,7 +129,7 @@ def test_draws_have_the_posteriors_mean_and_variance(kind: str) -> None:
 def test_leave_one_out_draws_are_of_models_that_were_fitted_without() -> None:
     rng = np.random.default_rng(0)
     x, kernel, noise = rng.random((6, 2)), SquaredExponential(0.4), 0.05
-    y = standardised(bump(x) + 0.1 * rng.standard_normal(6))
+    y = zero_mean_unit_spread(bump(x) + 0.1 * rng.standard_normal(6))
     draws = leave_one_out_draws(GaussianProcess(kernel, noise, x, y), 20_000, rng)
     assert draws.shape == (20_000, 6, 6)
     for j in range(6):

@@ -1,32 +1,51 @@
-"""Other methods that seek one optimum for all, in the harness of Fed-PNE.
+"""Published methods that seek one optimum for all, run on the same objectives as Fed-PNE.
 
-:data:`COMPARATORS` names them; nothing heavy is imported until one is loaded.
+RGPE and TAF (``rgpe``, ``taf``) are here too. They have no server: a latecomer uses them with
+what earlier parties publish, so they are not registered as methods of a run.
 """
 
-from __future__ import annotations
-
-import importlib
-from typing import Any
-
-#: name -> module, server, agent. Settings are the server's ``settings_class``.
-COMPARATORS: dict[str, tuple[str, str, str]] = {
-    "hct": ("hct", "HCTServer", "FedPNEAgent"),
-    "fed1-ucb": ("fed1_ucb", "Fed1UCBServer", "FedPNEAgent"),
-    "fn-ucb": ("fn_ucb", "FNUCBServer", "FNUCBAgent"),
-    "kernel-ts": ("kernel_bandits", "KernelTSServer", "FedPNEAgent"),
-    "gp-ucb": ("kernel_bandits", "GPUCBServer", "FedPNEAgent"),
-    "optuna-batch": ("optuna_batch", "OptunaBatchServer", "FedPNEAgent"),
-}
+from flwr_fbo.methods.method import Method
 
 
-def load(name: str) -> tuple[Any, Any]:
-    """The server's and the agent's class of a comparator."""
-    if name not in COMPARATORS:
-        raise ValueError(f"a comparator must be one of {', '.join(COMPARATORS)}, got {name!r}")
-    module, server, agent = COMPARATORS[name]
-    found = importlib.import_module(f"{__name__}.{module}")
-    if agent == "FedPNEAgent":
-        from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
+def _method(
+    name: str, module: str, server: str, settings: str, summary: str, **other: str
+) -> Method:
+    agent = {"agent": "flwr_fbo.methods.fed_pne.agent:make_agent", "agent_kind": "fed-pne", **other}
+    return Method(
+        name=name,
+        summary=summary,
+        settings=f"flwr_fbo.methods.comparators.{module}:{settings}",
+        server=f"flwr_fbo.methods.comparators.{module}:{server}",
+        seeks="global" if name == "gp-ucb" else "any",
+        presets="flwr_fbo.methods.method:score_range_presets",
+        **agent,  # type: ignore[arg-type]
+    )
 
-        return getattr(found, server), FedPNEAgent
-    return getattr(found, server), getattr(found, agent)
+
+METHODS = (
+    _method(
+        "hct", "hct", "HCTServer", "HCTSettings",
+        "High-confidence tree on the global objective, through PyXAB.",
+    ),
+    _method(
+        "fed1-ucb", "fed1_ucb", "Fed1UCBServer", "Fed1UCBSettings",
+        "Fed1-UCB over a mesh of arms.",
+    ),
+    _method(
+        "fn-ucb", "fn_ucb", "FNUCBServer", "FNUCBSettings",
+        "Federated neural UCB with a small network.",
+        agent="flwr_fbo.methods.comparators.fn_ucb:make_agent", agent_kind="fn-ucb",
+    ),
+    _method(
+        "kernel-ts", "kernel_bandits", "KernelTSServer", "KernelTSSettings",
+        "Thompson sampling of a Gaussian process, global objective.",
+    ),
+    _method(
+        "gp-ucb", "kernel_bandits", "GPUCBServer", "GPUCBSettings",
+        "GP-UCB on the global objective.",
+    ),
+    _method(
+        "optuna-batch", "optuna_batch", "OptunaBatchServer", "OptunaSettings",
+        "Batches of Optuna's TPE on the global objective.",
+    ),
+)  # fmt: skip

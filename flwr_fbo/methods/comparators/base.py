@@ -12,19 +12,22 @@ cannot be stored.
 from __future__ import annotations
 
 import importlib
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
+from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import Settings, SettingsError, at_least, setting
 from flwr_fbo.core.space import Space
+from flwr_fbo.methods.fed_pne.regret import regret_per_agent
 from flwr_fbo.methods.fed_pne.server import KIND
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings
+from flwr_fbo.methods.method import MethodServer, RunParameters
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,9 @@ class Ask:
 S = TypeVar("S", bound=ComparatorSettings)
 
 
-class PullServer(ABC, Generic[S]):
+class PullServer(MethodServer, Generic[S]):
     """A :class:`~flwr_fbo.core.protocol.Server` around a method that asks and is told."""
 
-    settings_class: ClassVar[type[ComparatorSettings]] = ComparatorSettings
     rounds: int | None = None
     #: Evaluations that each agent was asked for so far.
     used: int
@@ -76,6 +78,11 @@ class PullServer(ABC, Generic[S]):
         self.round = 0
         self.sent = np.zeros(agents, dtype=np.int64)
         self._restart()
+
+    @classmethod
+    def for_run(cls, run: RunParameters, settings: Any, **options: Any) -> Self:
+        """Make the server of one run."""
+        return cls(run.space, run.agents, settings, run.seed)
 
     @abstractmethod
     def start(self, rng: np.random.Generator) -> None:
@@ -158,6 +165,10 @@ class PullServer(ABC, Generic[S]):
         self.round, self._idle = state["round"], state["idle"]
         self.sent = np.array(state["sent"], dtype=np.int64)
 
+    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
+        """Return the recommended point, the regret and what the run cost."""
+        return comparator_findings(self, histories)
+
     def _restart(self) -> None:
         self.used = self._idle = 0
         self._answers: list[tuple[Array, int]] = []
@@ -181,6 +192,26 @@ class PullServer(ABC, Generic[S]):
             arrays={"points": self._open.points[rows], "pulls": pulls},
             expects={"means": (len(pulls),)},
         )
+
+
+class _Recommends(Protocol):
+    space: Space
+    round: int
+    sent: Indices
+
+    def recommend(self) -> Array: ...
+
+
+def comparator_findings(
+    server: _Recommends, histories: Sequence[Sequence[Evaluation]]
+) -> dict[str, Any]:
+    """Return what a comparator's result says besides what all results say."""
+    return {
+        "cumulative_regret_per_agent": regret_per_agent(histories),
+        "rounds": server.round,
+        "numbers_sent_per_agent": float(np.mean(server.sent)),
+        "recommended": {"params": server.space.from_unit(server.recommend())},
+    }
 
 
 def need(extra: str, module: str) -> Any:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
@@ -54,8 +53,6 @@ def mesh(space: Space, arms: int, rng: np.random.Generator) -> Array:
 
 class Fed1UCBServer(PullServer[Fed1UCBSettings]):
     """A phase a round; the last arm standing is pulled for the rest of the budget."""
-
-    settings_class: ClassVar[type[ComparatorSettings]] = Fed1UCBSettings
 
     def start(self, rng: np.random.Generator) -> None:
         """See :class:`PullServer`."""

@@ -35,17 +35,20 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, Self
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.core.evaluation import Evaluation, Evaluator, Records
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.settings import above, at_least, setting
 from flwr_fbo.core.space import Space
-from flwr_fbo.methods.comparators.base import ComparatorSettings
+from flwr_fbo.methods.comparators.base import ComparatorSettings, comparator_findings
 from flwr_fbo.methods.comparators.fed1_ucb import mesh
+from flwr_fbo.methods.method import MethodServer, RunParameters
+from flwr_fbo.methods.owner import Owner
+from flwr_fbo.privacy.checks import PrivacyError
 
 KIND = "fn-ucb"
 
@@ -122,10 +125,8 @@ def _inverse(matrix: Array) -> Array:
     return np.asarray(np.linalg.inv(matrix), dtype=np.float64)
 
 
-class FNUCBServer:
+class FNUCBServer(MethodServer):
     """Adds up sums, averages networks, and sends them back."""
-
-    settings_class: ClassVar[type[ComparatorSettings]] = FNUCBSettings
 
     def __init__(self, space: Space, agents: int, settings: FNUCBSettings, seed: int) -> None:
         if agents < 1:
@@ -141,6 +142,15 @@ class FNUCBServer:
         self.sent = np.zeros(agents, dtype=np.int64)
         self.gram, self.moment = np.zeros((p, p)), np.zeros(p)
         self.theta, self.inverse, self.alpha = self.start, np.eye(p) / settings.ridge, 0.0
+
+    @classmethod
+    def for_run(cls, run: RunParameters, settings: FNUCBSettings, **options: Any) -> Self:
+        """Make the server of one run."""
+        return cls(run.space, run.agents, settings, run.seed)
+
+    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
+        """Return the recommended point, the regret and what the run cost."""
+        return comparator_findings(self, histories)
 
     @property
     def finished(self) -> bool:
@@ -286,3 +296,12 @@ class FNUCBAgent:
                 "alpha": np.array(width.min() / width.max()),
             }
         )
+
+
+def make_agent(
+    setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...], owner: Owner
+) -> FNUCBAgent:
+    """Make an agent of FN-UCB. It sends raw sums, so an owner's limit refuses it."""
+    if owner.epsilon_limit is not None or owner.epsilon_limit_reward is not None:
+        raise PrivacyError("an agent with a privacy limit cannot take part in fn-ucb: no noise")
+    return FNUCBAgent(setup, evaluator, records, seed)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -28,8 +28,6 @@ class HCTSettings(ComparatorSettings):
 
 class HCTServer(PullServer[HCTSettings]):
     """One point a round, of every agent."""
-
-    settings_class: ClassVar[type[ComparatorSettings]] = HCTSettings
 
     def start(self, rng: np.random.Generator) -> None:
         """See :class:`PullServer`."""

@@ -19,15 +19,16 @@ argmax, every round.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, cast
+from typing import Literal, cast
 
 import numpy as np
 
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import above, setting
 from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer
-from flwr_fbo.models.gp import GaussianProcess, Path
+from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.models.kernels import kernel_named, squared_distance
+from flwr_fbo.models.surface import Surface
 from flwr_fbo.search.acquisition import argmax
 
 
@@ -88,47 +89,38 @@ class _KernelServer(PullServer[KernelSettings]):
         """The pulled point of the highest posterior mean."""
         return np.asarray(self._units[int(self._gp.posterior(self._gp.x)[0].argmax())])
 
-    def _acquisition(self) -> Path:
+    def _acquisition(self) -> Surface:
         raise TypeError(f"{type(self).__name__} has no acquisition")
 
 
 class KernelTSServer(_KernelServer):
     """The argmax of a function drawn from the posterior."""
 
-    settings_class: ClassVar[type[ComparatorSettings]] = KernelTSSettings
-
-    def _acquisition(self) -> Path:
+    def _acquisition(self) -> Surface:
         return self._gp.sample_path(self._rng, cast(KernelTSSettings, self.settings).spread)
 
 
 class GPUCBServer(_KernelServer):
     """The argmax of mean plus width times deviation."""
 
-    settings_class: ClassVar[type[ComparatorSettings]] = GPUCBSettings
-
-    def _acquisition(self) -> Path:
-        # The argmax needs a function's value and gradient, which is all that it has of a Path.
-        return cast(Path, UpperBound(self._gp, cast(GPUCBSettings, self.settings).width))
+    def _acquisition(self) -> Surface:
+        return UpperBound(self._gp, cast(GPUCBSettings, self.settings).width)
 
 
 @dataclass(frozen=True, eq=False)
-class UpperBound:
+class UpperBound(Surface):
     """``mu(x) + width sigma(x)``, with its gradient."""
 
     gp: GaussianProcess
     width: float
 
-    def scan(self, x: Array, regions: None = None) -> Array:
-        """The bound at the rows of x (n, E): (n,)."""
+    def value(self, x: Array, regions: Indices | None = None) -> Array:
+        """Return the bound at the rows of x (n, E): (n,)."""
         mean, variance = self.gp.posterior(x)
         return np.asarray(mean + self.width * np.sqrt(variance))
 
-    def value(self, x: Array, regions: None = None) -> Array:
-        """The bound at the rows of x (n, E): (n,)."""
-        return self.scan(x)
-
-    def value_and_gradient(self, x: Array, regions: None = None) -> tuple[Array, Array]:
-        """The bound (n,) and its gradient (n, E): one solve gives both."""
+    def value_and_gradient(self, x: Array, regions: Indices | None = None) -> tuple[Array, Array]:
+        """Return the bound (n,) and its gradient (n, E): one solve gives both."""
         gp, kernel = self.gp, self.gp.kernel
         scales = np.broadcast_to(np.asarray(kernel.lengthscales) ** 2, x.shape[1])
         correlation, slope = kernel.profile(squared_distance(x, gp.x, kernel.lengthscales))

@@ -6,7 +6,7 @@ As the paper's BBO (App. E.1.7), it treats the agents' rewards as if they were o
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import Any, Literal
 
 import numpy as np
 
@@ -25,8 +25,6 @@ class OptunaSettings(ComparatorSettings):
 
 class OptunaBatchServer(PullServer[OptunaSettings]):
     """``agents`` points a round."""
-
-    settings_class: ClassVar[type[ComparatorSettings]] = OptunaSettings
 
     def start(self, rng: np.random.Generator) -> None:
         """See :class:`PullServer`."""

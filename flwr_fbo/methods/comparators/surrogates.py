@@ -31,11 +31,11 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.space import Space
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.features import RandomFeatures
-from flwr_fbo.models.hyperparameters import Hyperparameters, fit, prior
+from flwr_fbo.models.hyperparameters import Hyperparameters, fit, prior_medians
 from flwr_fbo.models.kernels import Kernel, kernel_named
-from flwr_fbo.models.linalg import factorise, lift
+from flwr_fbo.models.linalg import add_to_diagonal, factorise
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +104,7 @@ class GPSurrogates:
     ) -> GPSurrogates:
         """Fit a model to each history, with the settings that the agents themselves have."""
         x = [space.embed(h.units) for h in histories]
-        y = [standardised(h.scores) for h in histories]
+        y = [zero_mean_unit_spread(h.scores) for h in histories]
         found: list[Hyperparameters] = []
         for rows, values in zip(x, y, strict=True):
             if settings.refit_every and len(values) >= settings.refit_every:
@@ -112,7 +112,7 @@ class GPSurrogates:
                 given = (settings.lengthscale, settings.noise)
                 found.append(fit(settings.kernel, space, rows, values, rng, *given))
             else:
-                found.append(prior(space.dimension, settings.lengthscale, settings.noise))
+                found.append(prior_medians(space.dimension, settings.lengthscale, settings.noise))
         kernels = [f.kernel(settings.kernel, space) for f in found]
         wide = (len(kernels), space.embedding_dimension)
         scales = np.array([np.broadcast_to(k.lengthscales, wide[1]) for k in kernels])
@@ -184,7 +184,7 @@ class WeightSurrogates:
     ) -> WeightSurrogates:
         """Equation (3) of FTS for each history, scores standardised."""
         pairs = [
-            weight_posterior(features(space.embed(h.units)), standardised(h.scores), noise)
+            weight_posterior(features(space.embed(h.units)), zero_mean_unit_spread(h.scores), noise)
             for h in histories
         ]
         size = features.count
@@ -213,12 +213,12 @@ class WeightSurrogates:
 
 def weight_posterior(design: Array, scores: Array, noise: float) -> tuple[Array, Array]:
     """nu (M,) and sigma^2 Sigma^-1 (M, M) from the features of t points (t, M): FTS eq. (3)."""
-    root = np.linalg.inv(factorise(lift(design.T @ design, noise)))
+    root = np.linalg.inv(factorise(add_to_diagonal(design.T @ design, noise)))
     inverse = root.T @ root
     return inverse @ (design.T @ scores), noise * inverse
 
 
-def standardised(scores: Array) -> Array:
+def zero_mean_unit_spread(scores: Array) -> Array:
     """Scores with mean 0 and spread 1; all 0 where they do not differ."""
     centred = scores - scores.mean() if len(scores) else scores
     spread = centred.std() if len(scores) else 0.0

@@ -14,7 +14,8 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import Settings, at_least, setting
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.comparators.surrogates import Surrogates
-from flwr_fbo.methods.thompson.sampler import ThompsonSampler, ThompsonSettings
+from flwr_fbo.methods.thompson.sampler import ThompsonSampler
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.search.acquisition import CANDIDATES, all_points, quasi_random
 

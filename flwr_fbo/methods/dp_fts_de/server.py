@@ -23,27 +23,25 @@ A round without a release costs nothing: agents go on with the last one (post-pr
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Self
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.settings import SettingsError, above, at_least, setting, within
+from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
-from flwr_fbo.methods.dp_fts_de.robust import Robust, robust_mean
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.methods.dp_fts_de.robust import robust_mean
+from flwr_fbo.methods.dp_fts_de.settings import HALF_LIFE, DPFTSDESettings
+from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.thompson.schedules import (
     OwnProbability,
-    ScheduleName,
     WeightSchedule,
-    WeightScheme,
     own_probability,
 )
 from flwr_fbo.methods.thompson.server import ThompsonServer
-from flwr_fbo.privacy.accountants import AccountantName
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import default_delta, fixed_size, noise_multiplier_for
 from flwr_fbo.privacy.entropy import (
@@ -54,163 +52,20 @@ from flwr_fbo.privacy.entropy import (
     system_entropy,
 )
 from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
-from flwr_fbo.privacy.ledger import MemoryLedger
-from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE, GaussianSum, clip_rows
-from flwr_fbo.privacy.release_plan import ReleasePlan, plan_releases
-from flwr_fbo.privacy.releases import ReleaseMemory
+from flwr_fbo.privacy.ledger import Ledger, MemoryLedger
+from flwr_fbo.privacy.mechanisms import GaussianSum, clip_rows
+from flwr_fbo.privacy.releases import Release, ReleaseMemory
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 from flwr_fbo.search.regions import home_regions
 
-#: Rounds with a release where noise is given rather than epsilon. Few, early and large releases
-#: that agents reuse are worth more than many noisy ones: 1 - p_t falls with t.
-EARLY_RELEASES = (0, 1, 2, 4, 8, 16)
-#: Rounds after which a release counts half as much as a new one, in ``advice = recent``.
-HALF_LIFE = 3.0
 
-
-@dataclass(frozen=True)
-class DPFTSDESettings(ThompsonSettings):
-    """DP-FTS-DE. Private as soon as ``epsilon`` or ``noise_multiplier`` is given."""
-
-    initial_points: int = setting(2, "points before the first round", at_least(1))
-    first_point: Literal["random", "middle"] = setting(
-        "middle", "the first of them: of the whole space, or of its middle half"
-    )
-    acquisition: Literal["thompson", "improvement"] = setting(
-        "improvement", "how its own model chooses: by a sampled function, or expected improvement"
-    )
-    refit_every: int = setting(
-        3, "least observations between fits of the model's parameters; 0 is never", at_least(0)
-    )
-    advice_use: Literal["query", "prior"] = setting(
-        "prior", "follow the others with probability 1 - p_t, or take them as a prior mean"
-    )
-    message: Literal["sample", "mean"] = setting(
-        "mean", "share a draw from the posterior of omega, or its mean"
-    )
-    features: int = setting(200, "M, length of the vectors that are shared", at_least(1))
-    feature_lengthscale: float | None = setting(
-        None, "its length scale in the unit cube; of many scales where unset", above(0)
-    )
-    feature_noise: float = setting(0.3, "lambda, noise variance in the shared posterior", above(0))
-    vector_bound: float | None = setting(
-        2.0, "an agent shortens what it shares of its model to this length", above(0)
-    )
-    p_schedule: ScheduleName = setting("1-1/t", "p_t, how soon agents trust only themselves")
-    regions: int = setting(1, "P, sub-regions for distributed exploration", at_least(1))
-    explore_home: bool = setting(True, "draw an agent's initial points from its sub-region only")
-    weights: WeightScheme = setting("softmax-15", "whose vectors count in a sub-region")
-    weights_hold: int = setting(10, "rounds with the first weights", at_least(0))
-    weights_decay: int | None = setting(
-        30, "further rounds until all agents count the same; 0 is never", at_least(0)
-    )
-    sampling_rate: float | None = setting(
-        None,
-        "q, probability that a release counts an agent; planned from epsilon where unset, or 1",
-        within(0, 1, open_low=True),
-    )
-    noise_multiplier: float | None = setting(
-        None,
-        "z, noise against sensitivity; planned from epsilon where unset",
-        within(LEAST_NOISE, MOST_NOISE),
-    )
-    clip: float | None = setting(
-        None, "S, bound on the joint vector; its longest in a private run where unset", above(0)
-    )
-    sensitivity: Literal["exact", "paper"] = setting(
-        "exact", "bound on one agent's effect: proven exact, or the paper's larger one"
-    )
-    releases: str = setting(
-        "auto", "rounds that release: all, early, a list such as 0,1,2,4, or auto: planned"
-    )
-    epsilon: float | None = setting(None, "privacy budget of the whole run", above(0))
-    delta: float | None = setting(
-        None, "its delta; N^-1.1 where unset", within(0, 1, open_low=True, open_high=True)
-    )
-    accountant: Literal["pld", "rdp", "moments"] = setting("pld", "how epsilon is counted")
-    sampling: Literal["poisson", "fixed-size"] = setting(
-        "poisson", "`fixed-size`: exactly N q agents (App. B.2.4), counted for its own neighbours"
-    )
-    advice: Literal["last", "average", "recent"] = setting(
-        "recent", "what agents are told: the last release, all by their noise, or the recent ones"
-    )
-    robust: Robust = setting(
-        "none", "without privacy: an aggregate that liars cannot move far instead of the sum"
-    )
-    robust_trim: float = setting(
-        0.2, "weight that a trimmed mean leaves out at each end", within(0, 0.5, open_high=True)
-    )
-    noise_seed: int | None = setting(
-        None, "seed the privacy noise, for research only: the run is then NOT PRIVATE", at_least(0)
-    )
-
-    @property
-    def private(self) -> bool:
-        """Whether releases carry noise."""
-        return self.epsilon is not None or self.noise_multiplier is not None
-
-    @property
-    def account(self) -> AccountantName:
-        """The accountant; sampling without replacement has only one."""
-        return "fixed-size" if self.sampling == "fixed-size" else self.accountant
-
-    def check(self) -> None:
-        """A list of releases must be readable, and a private aggregate a sum."""
-        super().check()
-        self._listed(1)
-        if self.private and self.robust != "none":
-            raise SettingsError(
-                f"`robust` must be none in a private run, but got {self.robust!r}: only a sum "
-                "has the sensitivity that the noise is made for; the clip bounds every agent"
-            )
-
-    def release_plan(self, agents: int, rounds: int) -> ReleasePlan:
-        """In which of the rounds 0 .. T-1 something is released, and from how many agents."""
-        if self.releases != "auto" or self.epsilon is None or self.noise_multiplier is not None:
-            return ReleasePlan(self._listed(rounds), self.sampling_rate or 1.0)
-        rate = 1.0 if self.sampling == "fixed-size" else None
-        use = None
-        if self.advice_use == "query":
-            later = range(1, rounds + 1)
-            use = 1.0 - np.array([own_probability(self.p_schedule, t) for t in later])
-        return plan_releases(
-            agents,
-            rounds,
-            self.epsilon,
-            self.delta or default_delta(agents),
-            self.longest,
-            self.initial_points,
-            self.sampling_rate or rate,
-            use,
-        )
-
-    def _listed(self, rounds: int) -> tuple[int, ...]:
-        """The rounds that ``releases`` names."""
-        named = "early" if self.private else "all"
-        named = self.releases if self.releases != "auto" else named
-        if named == "all":
-            return tuple(range(rounds))
-        if named == "early":
-            return tuple(t for t in EARLY_RELEASES if t < rounds)
-        try:
-            listed = sorted({int(t) for t in named.split(",")})
-        except ValueError:
-            listed = [-1]
-        if listed[0] < 0:
-            raise SettingsError(
-                "`releases` must be all, early, auto or a list of rounds such as 0,1,2,4, "
-                f"but got {self.releases!r}"
-            )
-        return tuple(t for t in listed if t < rounds)
-
-
-def memory(settings: DPFTSDESettings) -> ReleaseMemory:
-    """An empty memory of releases, for what :func:`told` makes of them."""
+def empty_memory(settings: DPFTSDESettings) -> ReleaseMemory:
+    """Return a memory without releases, which forgets as the settings say."""
     return ReleaseMemory(HALF_LIFE if settings.advice == "recent" else math.inf)
 
 
-def told(settings: DPFTSDESettings, released: ReleaseMemory) -> Array | None:
-    """What agents are told of the releases so far: (P, M), or None before the first."""
+def shared_weights(settings: DPFTSDESettings, released: ReleaseMemory) -> Array | None:
+    """Return the weights (P, M) that agents are sent; None before the first release."""
     return released.latest if settings.advice == "last" else released.average()
 
 
@@ -242,6 +97,7 @@ class DPFTSDEServer(ThompsonServer):
         )
         #: When something is released, and q.
         self.release_plan = settings.release_plan(agents, rounds)
+        self._ledger: Ledger | None = None
         self.delta: float | None = None
         self.budget: PrivacyBudget | None = None
         self.noise_multiplier: float | None = None
@@ -253,8 +109,48 @@ class DPFTSDEServer(ThompsonServer):
             raise SettingsError(
                 "a `budget` needs `epsilon` or `noise-multiplier`: nothing is noisy"
             )
-        self.released = memory(self.settings)
+        self.released = empty_memory(self.settings)
         self.exhausted = False
+
+    @classmethod
+    def for_run(cls, run: RunParameters, settings: DPFTSDESettings, **options: Any) -> Self:
+        """Make the server of one run; its ledger is the run's file, continued if it exists."""
+        if settings.private and run.quorum < 1:
+            # An agent's data decide how long it computes. In a round that ends by its deadline
+            # that decides only whether *it* counts, which is the neighbouring input. With a
+            # quorum it also decides how many others still make it, and one agent would change
+            # the sum by more than its own contribution.
+            raise SettingsError(
+                f"`round-quorum` must be 1 in a private run, but got {run.quorum:g}: one "
+                "agent's speed would decide which others count; use `timeout`"
+            )
+        server = cls(run.space, run.agents, settings, run.rounds, run.seed)
+        if settings.private and run.ledger is not None:
+            server._keep_books(run.ledger)
+        return server
+
+    def _keep_books(self, path: Path) -> None:
+        """Charge to the ledger of this file from now on."""
+        s = self.settings
+        assert self.delta is not None
+        header = {
+            "strategy": "dp-fts-de",
+            "agents": self.agents,
+            "releases": list(self.release_plan.rounds),
+            "delta": self.delta,
+            "epsilon": s.epsilon,
+            "accountant": s.account,
+        }
+        if path.exists() and b"\n" not in path.read_bytes():
+            path.unlink()  # torn while it was made: nothing was ever charged to it
+        make = Ledger.resume if path.exists() else Ledger.create
+        self._ledger = make(path, header)
+        self.budget = PrivacyBudget(s.epsilon or math.inf, self.delta, self._ledger, s.account)
+
+    def release_files(self) -> None:
+        """Close the ledger."""
+        if self._ledger is not None:
+            self._ledger.close()
 
     @property
     def private(self) -> bool:
@@ -288,7 +184,7 @@ class DPFTSDEServer(ThompsonServer):
         return int(home_regions(self.agents, self.regions.count)[agent])
 
     def _advice(self, agent: int) -> tuple[float, Array | None]:
-        advice = told(self.settings, self.released)
+        advice = shared_weights(self.settings, self.released)
         return own_probability(self._p_schedule, self.round), advice
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
@@ -320,7 +216,7 @@ class DPFTSDEServer(ThompsonServer):
 
     def _remember(self, vector: Array, deviation: float) -> None:
         if self.settings.advice == "last":
-            self.released = memory(self.settings)  # the ones before will not be used again
+            self.released = empty_memory(self.settings)  # the ones before will not be used again
         self.released.add(vector, deviation, self.round)
 
     def _event(self) -> GaussianRelease | FixedSizeRelease:
@@ -390,3 +286,41 @@ class DPFTSDEServer(ThompsonServer):
         super().load_state_dict(state)
         self.released = ReleaseMemory.from_dict(state["released"])
         self.exhausted = bool(state["exhausted"])
+
+    # -- what a run reports ------------------------------------------------------------------
+
+    def notice(self) -> str:
+        """Return why the run is not private, where it is not."""
+        s = self.settings
+        if not s.private:
+            return "" if s.local_epsilon else "NOT PRIVATE: no epsilon was given"
+        if s.diagnostics:
+            return "NOT PRIVATE: agents send their scores"
+        return "NOT PRIVATE: its noise is seeded" if s.noise_seed is not None else ""
+
+    def release(self) -> Release | None:
+        """Return the last release; None before the first."""
+        return self.released.releases[-1] if len(self.released) else None
+
+    def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
+        """Return where the average of all releases, by inverse variance, is largest."""
+        every = ReleaseMemory()
+        for r in released:
+            every.add(r.vector, r.deviation, r.round)
+        weights = every.average()
+        if weights is None:
+            return None
+        return self._recommended(weights, every.deviation(), len(every))
+
+    def privacy(self) -> dict[str, Any] | None:
+        """Return what all releases so far have spent, or the local budgets' bound."""
+        if self.budget is None:
+            return super().privacy()
+        return {
+            "epsilon": self.budget.spent,
+            "delta": self.delta,
+            "budget": self.settings.epsilon,
+            "private": self.private,
+            "exhausted": self.exhausted,
+            "local": False,
+        }

@@ -21,6 +21,7 @@ It answers to any server that asks for means of pulls: the comparators use it to
 from __future__ import annotations
 
 import logging
+import math
 from functools import cache
 
 import numpy as np
@@ -37,6 +38,7 @@ from flwr_fbo.methods.fed_pne.privacy import (
 )
 from flwr_fbo.methods.fed_pne.server import BUDGET, UNFINISHED
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings
+from flwr_fbo.methods.owner import Owner
 from flwr_fbo.privacy.entropy import Entropy, system_entropy
 
 _log = logging.getLogger("flwr.fbo")
@@ -172,3 +174,14 @@ def _outside_range(low: float, high: float, *, private: bool) -> None:
             low,
             high,
         )
+
+
+def make_agent(
+    setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...], owner: Owner
+) -> FedPNEAgent:
+    """Make an agent that pulls nodes, within its owner's limits."""
+    user, reward = owner.epsilon_limit, owner.epsilon_limit_reward
+    limits = None
+    if user is not None or reward is not None:
+        limits = PrivacyLimits(reward or math.inf, user or math.inf, owner.delta_limit)
+    return FedPNEAgent(setup, evaluator, records, seed, limits=limits)

@@ -25,16 +25,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
 from flwr_fbo.core.space import Space
+from flwr_fbo.methods.fed_pne import report
 from flwr_fbo.methods.fed_pne.privacy import Guarantees, guarantees, mean_noise
+from flwr_fbo.methods.fed_pne.regret import regret_per_agent
 from flwr_fbo.methods.fed_pne.search import NodeElimination, Outcome, Phase
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise
+from flwr_fbo.methods.method import MethodServer, RunParameters
 from flwr_fbo.search.partition import Partition
 
 KIND = "fed-pne"
@@ -44,7 +48,7 @@ UNFINISHED, BUDGET = "unfinished", "budget"
 STALLED = "stalled"
 
 
-class FedPNEServer:
+class FedPNEServer(MethodServer):
     """A :class:`~flwr_fbo.core.protocol.Server`; ``seed`` chooses the partition only."""
 
     rounds: int | None = None  # as many as the elimination takes
@@ -76,6 +80,11 @@ class FedPNEServer:
         self._retired: set[int] = set()
         self._idle = 0  # rounds in a row without a new answer
         self._opened = 0  # the round in which the open phase was first asked
+
+    @classmethod
+    def for_run(cls, run: RunParameters, settings: FedPNESettings, **options: Any) -> Self:
+        """Make the server of one run."""
+        return cls(run.space, run.agents, settings, run.seed)
 
     @property
     def finished(self) -> bool:
@@ -199,3 +208,37 @@ class FedPNEServer:
         self._answered = {}
         self._opened = self.round
         self.phase += 1
+
+    # -- what a run reports ------------------------------------------------------------------
+
+    @property
+    def completed(self) -> bool:
+        """Say whether the budget was spent, and not given up for want of agents that answer."""
+        return self.finished and not self.stopped
+
+    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
+        """Return the recommended point, the tree that was searched, and what it cost."""
+        return {
+            "cumulative_regret_per_agent": regret_per_agent(histories),
+            **report.result(self),
+            "tree": report.tree(self),
+        }
+
+    def files(self) -> dict[str, str]:
+        """Return the tree that was searched, as text."""
+        return {"tree.txt": report.tree_text(self) + "\n"}
+
+    def privacy(self) -> dict[str, Any] | None:
+        """Return the guarantee that the settings name, which holds against everybody."""
+        found = self.guarantees()
+        if found is None:
+            return None
+        named = found.to_dict()[f"one {self.settings.protects}"]
+        return {
+            "epsilon": named["epsilon"],
+            "delta": named["delta"],
+            "budget": self.settings.epsilon,
+            "private": True,
+            "exhausted": self.stopped == "budget",
+            "local": True,
+        }

@@ -1,1 +1,25 @@
 """FTS: agents follow one another's sampled functions."""
+
+from flwr_fbo.methods.method import Method
+from flwr_fbo.methods.thompson import PAPER_AGENT
+
+METHODS = (
+    Method(
+        name="fts",
+        summary="Federated Thompson sampling: agents follow one another's sampled functions.",
+        settings="flwr_fbo.methods.fts.server:FTSSettings",
+        server="flwr_fbo.methods.fts.server:FTSServer",
+        agent="flwr_fbo.methods.thompson.agent:make_agent",
+        agent_kind="thompson",
+        strategy="flwr_fbo.strategies.fts:FTS",
+        paper_settings={**PAPER_AGENT, "initial-points": 3, "p-schedule": "1-1/t^2"},
+        bibtex="""@inproceedings{dai2020fts,
+  title     = {Federated {B}ayesian Optimization via {T}hompson Sampling},
+  author    = {Dai, Zhongxiang and Low, Bryan Kian Hsiang and Jaillet, Patrick},
+  booktitle = {Advances in Neural Information Processing Systems},
+  volume    = {33},
+  year      = {2020}
+}""",
+        answers_early=True,
+    ),
+)

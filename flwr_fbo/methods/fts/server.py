@@ -31,9 +31,10 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Reply, Request
 from flwr_fbo.core.settings import SettingsError, at_least, setting
 from flwr_fbo.core.space import Space
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
 from flwr_fbo.methods.thompson.schedules import OwnProbability, ScheduleName, own_probability
 from flwr_fbo.methods.thompson.server import ThompsonServer
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.privacy.releases import Release
 
 
 @dataclass(frozen=True)
@@ -156,3 +157,14 @@ class FTSServer(ThompsonServer):
         vectors = () if state["messages"] is None else np.asarray(state["messages"])
         self.messages = dict(zip(map(int, state["senders"]), vectors, strict=True))
         self._used = {n: set(state["used"].get(str(n), ())) for n in self.targets}
+
+    def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
+        """Return where the mean of the agents' last vectors is largest."""
+        last = list(self.messages.values())
+        if not last:
+            return None
+        return self._recommended(np.mean(last, axis=0)[None, :], 0.0, len(last))
+
+    def evaluations_per_agent(self) -> int | None:
+        """Return None where helpers and targets make different numbers of evaluations."""
+        return None if self.settings.targets else super().evaluations_per_agent()

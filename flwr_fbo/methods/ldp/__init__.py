@@ -6,20 +6,39 @@ in the order of reading: ``settings``, ``rewards`` (bounds and moments), ``curat
 then the two state machines, ``server`` and ``agent``, and ``regret``.
 """
 
-from flwr_fbo.methods.ldp.agent import RewardAgent
-from flwr_fbo.methods.ldp.learners import LEARNERS, make_learner
-from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
-from flwr_fbo.methods.ldp.regret import cumulative_regret
-from flwr_fbo.methods.ldp.server import RewardServer
-from flwr_fbo.methods.ldp.settings import LDPSettings
+from flwr_fbo.methods.method import Method
 
-__all__ = [
-    "LEARNERS",
-    "LDPSettings",
-    "RewardAgent",
-    "RewardServer",
-    "cumulative_regret",
-    "make_learner",
-    "problem_presets",
-    "range_presets",
-]
+_BIBTEX = """@inproceedings{zhou2021ldpbo,
+  title     = {Local Differential Privacy for {B}ayesian Optimization},
+  author    = {Zhou, Xingyu and Tan, Jian},
+  booktitle = {Proceedings of the AAAI Conference on Artificial Intelligence},
+  volume    = {35},
+  year      = {2021}
+}"""
+
+
+def _method(name: str, learner: str, summary: str) -> Method:
+    return Method(
+        name=name,
+        summary=summary,
+        settings="flwr_fbo.methods.ldp.settings:LDPSettings",
+        server="flwr_fbo.methods.ldp.server:RewardServer",
+        agent="flwr_fbo.methods.ldp.agent:make_agent",
+        agent_kind="ldp",
+        strategy="flwr_fbo.strategies.ldp:LDPBO",
+        options={"method": name, "learner": f"flwr_fbo.methods.ldp.{learner}"},
+        presets="flwr_fbo.methods.ldp.problem:presets_of_task",
+        bibtex=_BIBTEX if name.startswith("ldp-") else "",
+    )
+
+
+METHODS = (
+    _method("ldp-ata", "ata:ATA", "ATA-GP-UCB with truncated features, for private rewards."),
+    _method("ldp-tgp", "tgp:TGP", "TGP-UCB with truncated rewards, for private rewards."),
+    _method("ldp-moma", "moma:MoMA", "MoMA-GP-UCB, medians of means, for private rewards."),
+    _method("ata", "ata:ATA", "ATA-GP-UCB for heavy tails, not private."),
+    _method("tgp", "tgp:TGP", "TGP-UCB for heavy tails, not private."),
+    _method("moma", "moma:MoMA", "MoMA-GP-UCB for heavy tails, not private."),
+    _method("gp-ucb", "learner:GPUCB", "GP-UCB without truncation, private or not."),
+    _method("uniform", "learner:Uniform", "Uniformly random plays, the floor of comparisons."),
+)

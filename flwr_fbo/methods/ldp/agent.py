@@ -20,6 +20,7 @@ from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.methods.ldp.curator import curator
 from flwr_fbo.methods.ldp.server import BUDGET, KIND
+from flwr_fbo.methods.owner import Owner
 from flwr_fbo.privacy import checks
 from flwr_fbo.privacy.entropy import Entropy, system_entropy
 from flwr_fbo.privacy.local import GaussianReward, LaplaceReward, LocalBudget
@@ -118,3 +119,17 @@ class RewardAgent:
 
 def _reply(reward: float) -> Reply:
     return Reply({"reward": np.array(reward, dtype=np.float64)})
+
+
+def make_agent(
+    setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...], owner: Owner
+) -> RewardAgent:
+    """Make an agent that answers with private rewards, within its owner's limits."""
+    gaussian = setup.values.get("mechanism") == "gaussian"
+    limit, budget = owner.epsilon_limit, None
+    if owner.budget_file is not None and limit is not None:
+        delta = owner.delta_limit if gaussian else 0.0
+        budget = owner.stack.enter_context(
+            LocalBudget.open(owner.budget_file, owner.name, limit, delta)
+        )
+    return RewardAgent(setup, evaluator, records, seed, limit=limit, budget=budget)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any, Protocol
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.tasks.task import Partition, Task
 
 
 class Problem(Protocol):
@@ -54,3 +56,26 @@ def range_presets(low: float, high: float) -> Mapping[str, Any]:
         raise SettingsError(f"`low < high` must hold for a range of scores, got ({low}, {high})")
     half = 0.5 * (high - low)
     return {"bound": 0.5 * half, "noise-bound": 0.5 * half, "reward-offset": 0.5 * (low + high)}
+
+
+def problem_of(task: Task, seed: int) -> Any:
+    """Return the task's :class:`Problem`, or None; some tasks know it once they have data."""
+    names = {name for cls in type(task).__mro__ for name in {*vars(cls), *_annotations(cls)}}
+    if "problem" not in names:
+        return None
+    mine = copy.copy(task)
+    mine.fetch()
+    mine.prepare(Partition(0, 1, seed))
+    return getattr(mine, "problem")  # noqa: B009 - only some tasks have a problem
+
+
+def _annotations(cls: type) -> set[str]:
+    return set(getattr(cls, "__annotations__", {}))
+
+
+def presets_of_task(task: Task, seed: int) -> Mapping[str, Any]:
+    """Return what is known of the task's rewards: its problem, else the range of its scores."""
+    problem = problem_of(task, seed)
+    if problem is not None:
+        return problem_presets(problem)
+    return {} if task.score_range is None else range_presets(*task.score_range)

@@ -9,18 +9,24 @@ again; its play goes to another agent in the next round.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.settings import Scalar, SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.ldp.learners import make_learner
+from flwr_fbo.methods.ldp.problem import problem_of
+from flwr_fbo.methods.ldp.regret import cumulative_regret
 from flwr_fbo.methods.ldp.settings import LDPSettings
+from flwr_fbo.methods.method import MethodServer, RunParameters
+from flwr_fbo.tasks.task import Partition, Task
 
 KIND = "ldp"
 #: What an agent says when an answer would exceed its budget.
@@ -29,8 +35,13 @@ BUDGET = "budget"
 PATIENCE = 100
 
 
-class RewardServer:
-    """See the module; implements :class:`flwr_fbo.core.protocol.Server`."""
+class RewardServer(MethodServer):
+    """The server of LDP-BO around a learner."""
+
+    #: Agents repeat answers that a crash lost, at no cost: rounds need not be stored one by one.
+    #: If other agents are there after a crash than before it, the server's own figure of what
+    #: they spent may miss up to a second's answers; the agents' books, which decide, miss none.
+    checkpoint_seconds = 1.0
 
     def __init__(
         self,
@@ -52,11 +63,21 @@ class RewardServer:
         self.refused = self.failures = 0
         self.answers = np.zeros(agents, dtype=np.int64)  # that agents may have charged
         self._seed, self._idle = seed, 0
+        self._task: Task | None = None
         self._asked: set[int] = set()  # in this round
         self._epoch: set[int] = set()  # agents that answered in this epoch
         self._pending: list[float] = []  # rewards towards the next update
         self._played: list[Array] = []
         self._next: Array | None = None
+
+    @classmethod
+    def for_run(cls, run: RunParameters, settings: LDPSettings, **options: Any) -> Self:
+        """Make the server of one run, with the covariance of the task's problem if it has one."""
+        problem = None if run.task is None else problem_of(run.task, run.seed)
+        covariance = getattr(problem, "covariance", None)
+        server = cls(run.space, run.agents, settings, str(options["method"]), run.seed, covariance)
+        server._task = run.task
+        return server
 
     @property
     def played(self) -> Array:
@@ -201,3 +222,43 @@ class RewardServer:
         self._pending = [float(r) for r in state["pending"]]
         self._played = list(np.array(state["played"], dtype=np.float64))
         self._next = None
+
+    # -- what a run reports ------------------------------------------------------------------
+
+    @property
+    def completed(self) -> bool:
+        """Say whether all plays were made."""
+        return self.stopped == "done"
+
+    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
+        """Return plays, refusals, the recommended point and, where known, the regret."""
+        found = self.report()
+        return {
+            "cumulative_regret": self._regret() if histories else None,
+            "recommended": {"params": found["recommendation"]},
+            **{k: found[k] for k in ("plays", "stopped", "refused", "epsilon_per_answer")},
+            "epsilon_per_agent_max": found["epsilon_per_agent_max"],
+        }
+
+    def _regret(self) -> list[float] | None:
+        """Return R_t after each play; only a simulation has the data to know it."""
+        if self._task is None:
+            return None
+        mine = copy.copy(self._task)
+        mine.prepare(Partition(0, self.agents, self._seed))
+        regret = cumulative_regret(self.played, mine)
+        return None if regret is None else regret.tolist()
+
+    def privacy(self) -> dict[str, Any] | None:
+        """Return the most that any agent's answers have cost it."""
+        found = self.report()
+        if not found["private"]:
+            return None
+        return {
+            "epsilon": found["epsilon_per_agent_max"],
+            "delta": found["delta_per_agent_max"],
+            "budget": self.epsilon_limit,
+            "private": True,
+            "exhausted": found["stopped"] == "budgets",
+            "local": True,
+        }

@@ -23,10 +23,13 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, Records
-from flwr_fbo.core.protocol import Reply, Request, Setup
+from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.space import Space
-from flwr_fbo.methods.thompson.sampler import ThompsonSampler, ThompsonSettings, advice_of
-from flwr_fbo.models.features import RandomFeatures, feature_scales
+from flwr_fbo.methods.owner import Owner
+from flwr_fbo.methods.thompson.local_privacy import with_local_privacy
+from flwr_fbo.methods.thompson.sampler import ThompsonSampler, advice_of
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.models.features import RandomFeatures, feature_lengthscales
 from flwr_fbo.models.hyperparameters import Hyperparameters
 from flwr_fbo.models.kernels import kernel_named
 from flwr_fbo.search.regions import Regions
@@ -40,8 +43,8 @@ def thompson_setup(
     space: Space, settings: ThompsonSettings, regions: Regions, rng: np.random.Generator
 ) -> Setup:
     """What the server tells every agent once: settings, shared features, sub-regions."""
-    scales = settings.feature_lengthscale or feature_scales(settings.features, space.dimension)
-    kernel = kernel_named(settings.feature_kernel, scales)
+    mixed = feature_lengthscales(settings.features, space.dimension)
+    kernel = kernel_named(settings.feature_kernel, settings.feature_lengthscale or mixed)
     features = RandomFeatures.draw(kernel, settings.features, space.embedding_dimension, rng)
     agent_keys = ThompsonSettings.keys()
     values = {k: v for k, v in settings.to_mapping().items() if k in agent_keys}
@@ -153,3 +156,10 @@ class ThompsonAgent:
 
     def _tell(self, evaluation: Evaluation) -> None:
         self.sampler.tell(np.array(evaluation.unit), evaluation.score)
+
+
+def make_agent(
+    setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...], owner: Owner
+) -> Agent:
+    """Make an agent whose vectors are made private where the run or the owner asks for it."""
+    return with_local_privacy(ThompsonAgent(setup, evaluator, records, seed), setup, records, owner)

@@ -2,8 +2,8 @@
 
 A reply of FTS or DP-FTS-DE is a vector that stands for all of an agent's evaluations. It does
 not have to wait for the one that was just asked for. An :class:`AsynchronousAgent` has that one
-made in a *workshop* and, after a set patience, shares what its records hold by then. While the
-workshop is busy nothing else is begun: an agent makes one piece of work at a time and leaves
+made in the *background* and, after a set patience, shares what its records hold by then. While the
+background is busy nothing else is begun: an agent makes one piece of work at a time and leaves
 out the rounds that go by meanwhile. What is finished is recorded under the round in which it
 was begun, once, and counts in every reply after that.
 
@@ -11,8 +11,8 @@ What leaves the agent is the same kind of vector as ever, so its privacy costs t
 agent that has evaluated nothing yet declines: a draw from its prior would be noise to everybody
 else, and a straggler without a vector has weight zero (FTS Algorithm 1).
 
-A workshop must outlive whoever opens it, or say that it does not. On Flower it is a process
-(:mod:`flwr_fbo.clients.background`); :class:`ThreadWorkshop` serves those who call agents by hand.
+Work in the background must outlive the message that begins it, or say that it does not. On Flower it is a process
+(:mod:`flwr_fbo.clients.background`); :class:`ThreadWork` serves those who call agents by hand.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class DividedAgent(Protocol):
         """What is expected, of what is known now."""
 
 
-class Workshop(Protocol):
+class BackgroundWork(Protocol):
     """Where an agent's evaluations are made, one request at a time."""
 
     def busy(self) -> bool:
@@ -64,12 +64,12 @@ class Workshop(Protocol):
 
 
 class AsynchronousAgent:
-    """An agent around a workshop. ``make`` gives an agent as the records have it now."""
+    """An agent around work in the background. ``make`` gives an agent as the records have it now."""
 
     def __init__(
-        self, make: Callable[[], DividedAgent], workshop: Workshop, patience: float
+        self, make: Callable[[], DividedAgent], work: BackgroundWork, patience: float
     ) -> None:
-        self._make, self._workshop, self._patience = make, workshop, patience
+        self._make, self._work, self._patience = make, work, patience
 
     def answer(self, request: Request) -> Reply:
         """See :class:`flwr_fbo.core.protocol.Agent`."""
@@ -84,23 +84,23 @@ class AsynchronousAgent:
     def _go_on(self, request: Request) -> str:
         """See to it that work is under way, and give it time; what is wrong with it, if it is."""
         trouble = ""
-        if not self._workshop.busy():
+        if not self._work.busy():
             work = self._next(request)
             if work is None:
                 return ""
-            trouble = self._workshop.trouble()  # is tried again, but the server shall hear of it
-            self._workshop.begin(work)
-        self._workshop.wait(self._patience)
-        return trouble if self._workshop.busy() else self._workshop.trouble()
+            trouble = self._work.trouble()  # is tried again, but the server shall hear of it
+            self._work.begin(work)
+        self._work.wait(self._patience)
+        return trouble if self._work.busy() else self._work.trouble()
 
     def _next(self, request: Request) -> Request | None:
         """What a worker left when it died, or else what is asked for; None if all is done."""
         agent = self._make()
-        open_ones = (r for r in (self._workshop.unfinished(), request) if r is not None)
+        open_ones = (r for r in (self._work.unfinished(), request) if r is not None)
         return next((r for r in open_ones if agent.due(r)), None)
 
 
-class ThreadWorkshop:
+class ThreadWork:
     """A thread of this process. What is under way when the process ends is lost.
 
     ``make`` gives the agent that works: another object than the one that answers, with the
@@ -114,11 +114,11 @@ class ThreadWorkshop:
         self._trouble = ""
 
     def busy(self) -> bool:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, request: Request) -> None:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         if self.busy():
             raise RuntimeError("an agent works on one request at a time")
         self._last, self._trouble = request, ""
@@ -132,14 +132,14 @@ class ThreadWorkshop:
             self._trouble = type(error).__name__
 
     def wait(self, seconds: float) -> None:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         if self._thread is not None:
             self._thread.join(seconds)
 
     def unfinished(self) -> Request | None:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         return self._last
 
     def trouble(self) -> str:
-        """See :class:`Workshop`."""
+        """See :class:`BackgroundWork`."""
         return self._trouble

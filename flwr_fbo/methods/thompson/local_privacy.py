@@ -15,8 +15,9 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Records
-from flwr_fbo.core.protocol import Agent, Reply, Request
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
+from flwr_fbo.methods.owner import Owner
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.privacy.budget import BudgetExceeded
 from flwr_fbo.privacy.entropy import Entropy, system_entropy
 from flwr_fbo.privacy.local import LocalBudget, LocalGaussian
@@ -70,3 +71,17 @@ class LocallyPrivateAgent:
         assert s.local_epsilon is not None
         with LocalBudget.open(self._ledger, self._owner, s.local_epsilon, s.local_delta) as budget:
             return budget.answer(self.mechanism, omega, self._entropy, round)
+
+
+def with_local_privacy(agent: Agent, setup: Setup, records: Records, owner: Owner) -> Agent:
+    """Return the agent, made locally private by the stricter of the run's and the owner's limit.
+
+    Without either limit, the agent is returned as it is.
+    """
+    asked = setup.values.get("local-epsilon")
+    limits = [float(v) for v in (asked, owner.epsilon_limit) if v]
+    if not limits:
+        return agent
+    settings = ThompsonSettings.from_mapping({**setup.values, "local-epsilon": min(limits)})
+    assert owner.ledger is not None
+    return LocallyPrivateAgent(agent, settings, records, owner.ledger, owner.name)

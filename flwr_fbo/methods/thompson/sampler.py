@@ -29,14 +29,15 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
-from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
 from flwr_fbo.core.space import Categorical, Space
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
 from flwr_fbo.models.gp import GaussianProcess, Path
-from flwr_fbo.models.hyperparameters import Hyperparameters, fit, last_fit, prior
-from flwr_fbo.models.prior_mean import PRIOR_MEAN, TrendedProcess
-from flwr_fbo.models.score_scale import SCALE_NUMBERS, ScoreScale, standardised
-from flwr_fbo.search.acquisition import Surface, all_points, argmax
+from flwr_fbo.models.hyperparameters import Hyperparameters, count_at_last_fit, fit, prior_medians
+from flwr_fbo.models.prior_mean import PRIOR_MEAN, PriorMeanProcess
+from flwr_fbo.models.score_scale import standardise_scores
+from flwr_fbo.models.surface import Surface
+from flwr_fbo.search.acquisition import all_points, argmax
 from flwr_fbo.search.expected_improvement import Improvement
 from flwr_fbo.search.regions import Regions
 
@@ -46,94 +47,6 @@ EXPLORE, COIN, OWN, MESSAGE, FIT, ESCAPE, MIDDLE = range(7)
 MARGIN = 0.25
 #: Random points among which one that has not failed is looked for.
 ESCAPES = 64
-
-
-@dataclass(frozen=True)
-class ThompsonSettings(Settings):
-    """How an agent models its scores and what it shares. The same for all agents of a run."""
-
-    initial_points: int = setting(5, "points before the first round", at_least(1))
-    first_point: Literal["random", "middle"] = setting(
-        "random", "the first of them: of the whole space, or of its middle half"
-    )
-    acquisition: Literal["thompson", "improvement"] = setting(
-        "thompson", "how its own model chooses: by a sampled function, or expected improvement"
-    )
-    advice_use: Literal["query", "prior"] = setting(
-        "query", "follow the others with probability 1 - p_t, or take them as a prior mean"
-    )
-    kernel: Literal["matern52", "matern32", "se"] = setting(
-        "matern52", "kernel of the agent's own model"
-    )
-    lengthscale: float | None = setting(
-        None, "its length scale in the unit cube; learned where unset", above(0)
-    )
-    noise: float | None = setting(None, "its noise variance; learned where unset", above(0))
-    refit_every: int = setting(
-        5, "least observations between fits of the model's parameters; 0 is never", at_least(0)
-    )
-    standardise: bool = setting(True, "give an agent's scores mean 0 and spread 1 first")
-    beta: float = setting(1.0, "width of the posterior that is sampled", above(0))
-    beta_rule: Literal["constant", "theory"] = setting(
-        "constant", "`theory`: beta is the norm bound B of Theorem 1, and grows with what was seen"
-    )
-    features: int = setting(100, "M, length of the vectors that are shared", at_least(1))
-    feature_kernel: Literal["se", "matern52", "matern32"] = setting(
-        "se", "kernel that the shared random features stand for"
-    )
-    feature_lengthscale: float | None = setting(
-        0.2, "its length scale in the unit cube; of many scales where unset", above(0)
-    )
-    feature_noise: float = setting(0.01, "lambda, noise variance in the shared posterior", above(0))
-    message: Literal["sample", "mean"] = setting(
-        "sample", "share a draw from the posterior of omega, or its mean"
-    )
-    vector_bound: float | None = setting(
-        None, "an agent shortens what it shares of its model to this length", above(0)
-    )
-    reward_low: float | None = setting(None, "least score there can be, where that is known")
-    reward_high: float | None = setting(None, "largest score there can be")
-    share_scale: bool = setting(
-        True, "where both are known, vectors also say the mean and spread of an agent's scores"
-    )
-    diagnostics: bool = setting(
-        False, "send scores to the server, for research only: the run is then NOT PRIVATE"
-    )
-    local_epsilon: float | None = setting(
-        None, "budget of each agent against the server itself, over all it sends", above(0)
-    )
-    local_delta: float = setting(1e-5, "its delta", within(0, 1, open_low=True, open_high=True))
-    local_clip: float | None = setting(
-        None, "bound on the vector before local noise; its longest where unset", above(0)
-    )
-    local_answers: int = setting(10, "vectors that the local budget is to last for", at_least(1))
-
-    def check(self) -> None:
-        """A range has two ends, in order."""
-        low, high = self.reward_low, self.reward_high
-        ends = [end for end in (low, high) if end is not None]
-        if len(ends) == 1 or ends != sorted(set(ends)):
-            raise SettingsError(
-                f"`reward-low` must be below `reward-high`, or both unset, but got {low} and {high}"
-            )
-
-    @property
-    def scale(self) -> ScoreScale | None:
-        """How agents speak of the scale of their scores; None where they cannot."""
-        if not self.share_scale or self.reward_low is None or self.reward_high is None:
-            return None
-        return ScoreScale(self.reward_low, self.reward_high)
-
-    @property
-    def vector_length(self) -> int:
-        """How many numbers an agent shares: M, and two of its scores' scale."""
-        return self.features + (0 if self.scale is None else SCALE_NUMBERS)
-
-    @property
-    def longest(self) -> float:
-        """The norm that no honest vector exceeds, or sqrt(M), which a sample has."""
-        bound = self.vector_bound or math.sqrt(self.features)
-        return bound if self.scale is None else math.hypot(bound, self.scale.longest)
 
 
 Source: TypeAlias = Literal["initial", "own", "advice", "escape"]
@@ -157,7 +70,7 @@ def advice_of(weights: Array, regions: Regions, settings: ThompsonSettings) -> A
     if weights.shape != expected or not np.all(np.isfinite(weights)):
         raise ValueError(f"`advice` must be finite and {expected}, but got {weights.shape}")
     functions, numbers = weights[:, : settings.features], weights[:, settings.features :]
-    scale = None if settings.scale is None else settings.scale.told(numbers.mean(axis=0))
+    scale = None if settings.scale is None else settings.scale.decode(numbers.mean(axis=0))
     return Advice(functions, regions, scale)
 
 
@@ -315,14 +228,14 @@ class ThompsonSampler:
             omega = omega * min(1.0, s.vector_bound / max(float(np.linalg.norm(omega)), 1e-300))
         if s.scale is None:
             return omega
-        return np.concatenate([omega, s.scale.numbers(self._known)])
+        return np.concatenate([omega, s.scale.encode(self._known)])
 
-    def trended(self) -> TrendedProcess:
+    def trended(self) -> PriorMeanProcess:
         """The posterior over the agent's own objective, with the advice as its prior mean."""
         advice, process = self._prior, self.model()
         if advice is None:
-            return TrendedProcess(process)
-        return TrendedProcess(process, self._told(advice), self._places(advice))
+            return PriorMeanProcess(process)
+        return PriorMeanProcess(process, self._told(advice), self._places(advice))
 
     def _places(self, advice: Advice, count: int | None = None) -> Indices:
         return advice.regions.locate(self._rows[:count])
@@ -371,20 +284,20 @@ class ThompsonSampler:
         if not self.settings.standardise:
             return y[:count]
         if count is not None:
-            return standardised(y[:count], told)
+            return standardise_scores(y[:count], told)
         if self._standard is None or self._standard[0] is not y or self._standard[1] != told:
-            self._standard = y, told, standardised(y, told)
+            self._standard = y, told, standardise_scores(y, told)
         return self._standard[2]
 
     def _parameters(self) -> Hyperparameters:
         """The last due fit: of the observations up to then, made at most once."""
         s = self.settings
-        due = last_fit(len(self._scores), s.refit_every)
+        due = count_at_last_fit(len(self._scores), s.refit_every)
         if due == 0 or self._is_flat(due):
-            return prior(self.space.dimension, s.lengthscale, s.noise)
+            return prior_medians(self.space.dimension, s.lengthscale, s.noise)
         if due not in self._fits:
             x, y, rng = self._embedded(due), self._unexplained(due), self._rng(FIT, due)
-            before = self._fits.get(last_fit(due - 1, s.refit_every))
+            before = self._fits.get(count_at_last_fit(due - 1, s.refit_every))
             found = fit(s.kernel, self.space, x, y, rng, s.lengthscale, s.noise, before)
             self._fits[due] = found
             if self._on_fit is not None:

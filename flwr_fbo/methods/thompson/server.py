@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -11,18 +11,24 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
+from flwr_fbo.methods.method import MethodServer, RunParameters
 from flwr_fbo.methods.thompson.agent import thompson_setup
-from flwr_fbo.methods.thompson.sampler import ThompsonSettings
+from flwr_fbo.methods.thompson.recommendation import recommend
+from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.search.regions import Regions, split_space
 
 
-class ThompsonServer:
+class ThompsonServer(MethodServer):
     """Rounds 0 to T: every agent explores in round 0 and takes one step a round after it.
 
     A subclass says what advice goes out (:meth:`_advice`) and what is made of the vectors that
     come back (:meth:`_absorb`). This class alone is local Thompson sampling: no advice, and no
     vector is asked for.
     """
+
+    counts_rounds = True
+    repeats_silent_rounds = True
 
     def __init__(
         self,
@@ -47,6 +53,11 @@ class ThompsonServer:
         self.diagnostics: dict[int, Array] = {}
         self._setup = thompson_setup(space, settings, self.regions, self._rng(0))
 
+    @classmethod
+    def for_run(cls, run: RunParameters, settings: Any, **options: Any) -> Self:
+        """Make the server of one run."""
+        return cls(run.space, run.agents, settings, run.rounds, run.seed)
+
     def _rng(self, *purpose: int) -> np.random.Generator:
         # Public choices only (features, whose message goes where), never privacy noise.
         return np.random.default_rng([self._seed, 2**31, *purpose])
@@ -55,6 +66,11 @@ class ThompsonServer:
     def finished(self) -> bool:
         """See :class:`flwr_fbo.core.protocol.Server`."""
         return self.round > self.last_round
+
+    @property
+    def exploring(self) -> bool:
+        """Say whether the agents still evaluate their initial points."""
+        return self.round == 0
 
     def setup(self) -> Setup:
         """See :class:`flwr_fbo.core.protocol.Server`."""
@@ -113,13 +129,35 @@ class ThompsonServer:
         """See :class:`flwr_fbo.core.protocol.Server`."""
         self.round = int(state["round"])
 
+    # -- what a run reports ------------------------------------------------------------------
 
-class RandomSearchServer(ThompsonServer):
-    """Every agent draws points uniformly from the whole space, and nobody says anything."""
+    def evaluations_per_agent(self) -> int | None:
+        """Return the initial points and one evaluation for each further round."""
+        return self.settings.initial_points + self.last_round
 
-    def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
-        if self.round == 0:
-            return super().requests(present)
-        values, expects = {"count": 1, "home": -1}, self._asked_for()
-        return {n: Request("explore", self.round, values, {}, expects) for n in present}
+    def best(self) -> float | None:
+        """Return the mean best score of a run with diagnostics; None in any other run."""
+        known = [best for count, best in self.diagnostics.values() if count]
+        return float(np.mean(known)) if known else None
+
+    def privacy(self) -> dict[str, Any] | None:
+        """Return what the agents' own local budgets bound, where they have any."""
+        s = self.settings
+        if s.local_epsilon is None:
+            return None
+        return {
+            "epsilon": s.local_epsilon,
+            "delta": s.local_delta,
+            "budget": s.local_epsilon,
+            "private": not s.diagnostics,
+            "exhausted": False,
+            "local": True,
+        }
+
+    def _recommended(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
+        """Return where a function (P, M) over the shared features is largest."""
+        arrays = self.setup().arrays
+        features = RandomFeatures(arrays["frequencies"], arrays["phases"])
+        functions = weights[:, : features.count]  # and not the scale of the scores
+        found = recommend(self.space, features, self.regions, functions, deviation, releases)
+        return found.to_dict()

@@ -7,7 +7,7 @@ how far from the measured figures the assertions are. ``benchmarks/ldp_bo.py`` h
 import numpy as np
 import pytest
 
-from flwr_fbo.methods.ldp.learners import LEARNERS
+from flwr_fbo.methods.ldp.learners import learner_class
 from flwr_fbo.methods.ldp.settings import LDPSettings
 
 from .support import GRID, arms, objective, play, private_rewards
@@ -23,7 +23,7 @@ def shares_of_uniform(name, plays, epsilon=None, degrees=None, seeds=SEEDS, **va
         given = {"bound": float(np.abs(means).max()), "norm": norm, "budget": plays}
         settings = LDPSettings(epsilon=epsilon, **(given | values))
         rng = np.random.default_rng([21, seed])
-        learner = LEARNERS[name](arms(), settings, seed)
+        learner = learner_class(name)(arms(), settings, seed)
 
         def pay(arm, count, means=means, settings=settings, rng=rng):
             if degrees is None:
@@ -80,7 +80,7 @@ def test_confidence_bounds_hold_under_theory_constants(name):
             epoch=20 if name == "ldp-moma" else None,
         )
         rng = np.random.default_rng([22, seed])
-        learner = LEARNERS[name](arms(), settings, seed)
+        learner = learner_class(name)(arms(), settings, seed)
         for _ in range(600 // learner.plays):
             middle, width = learner.confidence()
             assert np.all(np.abs(means - middle) <= width)
@@ -91,7 +91,7 @@ def test_confidence_bounds_hold_under_theory_constants(name):
 
 def test_the_first_play_is_drawn_at_random():
     # All arms look alike before the first reward; the tie must not always fall on arm 0.
-    learners = [LEARNERS["tgp"](arms(), LDPSettings(), seed) for seed in range(9)]
+    learners = [learner_class("tgp")(arms(), LDPSettings(), seed) for seed in range(9)]
     first = {float(learner.suggest()[0, 0]) for learner in learners}
     assert len(first) > 3
     assert first <= set(GRID[:, 0])
@@ -104,7 +104,7 @@ def test_the_cost_of_a_play_does_not_grow_with_their_number(name):
     means, _ = objective(0)
     settings = LDPSettings(budget=2000, epsilon=1.0, bound=4.0)
     rng = np.random.default_rng(0)
-    learner = LEARNERS[name](arms(), settings, 0)
+    learner = learner_class(name)(arms(), settings, 0)
     sizes = []
     for plays in (200, 1800):
         play(learner, lambda a, n: private_rewards(means, a, n, settings, rng), plays)

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from flwr_fbo.core.space import Float, Int, Space
+from flwr_fbo.methods.ldp import METHODS
 from flwr_fbo.methods.ldp.domain import Continuum
-from flwr_fbo.methods.ldp.learners import LEARNERS
+from flwr_fbo.methods.ldp.learners import learner_class
 from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.models.kernels import kernel_named
 
@@ -26,7 +27,7 @@ def domains():
 
 CASES = [
     (name, place, preset, "exact")
-    for name in LEARNERS
+    for name in [method.name for method in METHODS]
     for place in ("arms", "continuum")
     for preset in ("practical", "theory")
 ] + [(n, "arms", p, "nystrom") for n in ("ata", "moma") for p in ("practical", "theory")]
@@ -39,7 +40,7 @@ def make(request):
     settings = LDPSettings(
         budget=60, epsilon=epsilon, constants=preset, embedding=embedding, epoch=3, bound=2.0
     )
-    return lambda seed=5: LEARNERS[name](domains()[place], settings, seed)
+    return lambda seed=5: learner_class(name)(domains()[place], settings, seed)
 
 
 def feed(learner, updates, rng):

@@ -9,16 +9,11 @@ from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
 from flwr_fbo.core.protocol import Reply, Request, Setup, checked
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.ldp import (
-    LDPSettings,
-    RewardAgent,
-    RewardServer,
-    cumulative_regret,
-    problem_presets,
-    range_presets,
-)
-from flwr_fbo.methods.ldp.agent import ANSWER
-from flwr_fbo.methods.ldp.server import PATIENCE
+from flwr_fbo.methods.ldp.agent import ANSWER, RewardAgent
+from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
+from flwr_fbo.methods.ldp.regret import cumulative_regret
+from flwr_fbo.methods.ldp.server import PATIENCE, RewardServer
+from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.privacy.local import LocalBudget

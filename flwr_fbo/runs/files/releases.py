@@ -1,0 +1,58 @@
+"""The released vectors of a run, a file each. Everybody may have them.
+
+``round-0007.npz`` holds ``vector`` (P, M) and ``deviation``, the noise in each coordinate.
+``features.npz`` holds what the vectors refer to: frequencies, phases, sub-regions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from flwr_fbo.core.arrays import Array
+from flwr_fbo.privacy.releases import Release
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.atomic import read_arrays, write_arrays
+
+
+class ReleaseFiles:
+    """The folder of a run's releases."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def add(self, vector: Array, deviation: float, round: int) -> None:
+        """Store a release, unless it is stored already."""
+        path = self._path(int(round))
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_arrays(path, {"vector": vector, "deviation": np.array(float(deviation))})
+
+    def add_features(self, arrays: Mapping[str, Array]) -> None:
+        """Store what the vectors refer to, unless it is stored already."""
+        path = self.folder / "features.npz"
+        if not path.exists():
+            self.folder.mkdir(parents=True, exist_ok=True)
+            write_arrays(path, arrays)
+
+    def at(self, round: int) -> Release:
+        """Return the release of a round."""
+        path = self._path(round)
+        try:
+            arrays = read_arrays(path)
+            return Release(arrays["vector"], float(arrays["deviation"]), round)
+        except Exception as error:  # a missing or damaged file, whichever way zipfile says it
+            raise RunDirectoryError(f"{path} is not a release: {error}") from None
+
+    def read(self) -> list[Release]:
+        """Return all releases, oldest first."""
+        return [self.at(t) for t in sorted(map(_round_of, self.folder.glob("round-*.npz")))]
+
+    def _path(self, round: int) -> Path:
+        return self.folder / f"round-{round:04d}.npz"
+
+
+def _round_of(path: Path) -> int:
+    return int(path.stem.removeprefix("round-"))
