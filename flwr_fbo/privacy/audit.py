@@ -197,13 +197,7 @@ def audit(
     fresh = _observe(release, claim, releases, trials, source)
 
     error = (1.0 - confidence) / _BOUNDS
-    bounds, best = [], -math.inf
-    # The pilot alone decides which score counts, so the bounds on fresh trials stay valid.
-    for score in _scores(pilot, claim, releases):
-        thresholds = _thresholds((score(pilot[0]), score(pilot[1])), claim, releases, trials, error)
-        if thresholds.value > best:
-            best, absent, present = thresholds.value, score(fresh[0]), score(fresh[1])
-            bounds = [_rates(absent, present, t, error) for t in thresholds.cuts]
+    bounds = _rate_bounds(pilot, fresh, claim, error)
     return AuditResult(
         epsilon_claimed=pld.epsilon(claim.event_counts(releases), claim.delta),
         epsilon_lower=max(
@@ -219,6 +213,23 @@ def audit(
         trials=2 * trials,
         confidence=confidence,
     )
+
+
+def _rate_bounds(
+    pilot: Trials, fresh: Trials, claim: Claim, error: float
+) -> list[tuple[Array, Array]]:
+    """Return bounds of the two rates on fresh trials, at each threshold of the best score.
+
+    The pilot alone decides which score and which thresholds count, so the bounds are valid.
+    """
+    trials, releases = fresh[0].shape[:2]
+    options = [
+        (score, _thresholds((score(pilot[0]), score(pilot[1])), claim, releases, trials, error))
+        for score in _scores(pilot, claim, releases)
+    ]
+    score, thresholds = max(options, key=lambda option: option[1].value)
+    absent, present = score(fresh[0]), score(fresh[1])
+    return [_rates(absent, present, cut, error) for cut in thresholds.cuts]
 
 
 def _observe(

@@ -81,6 +81,7 @@ class PrivacyForecast:
     def by_round(self) -> list[dict[str, Any]]:
         """Return the epsilon after each round, or after about 100 of them in a longer run."""
         event = GaussianRelease(self.noise_multiplier, self.sampling_rate)
+        # Rounds that are shown: all, or evenly spaced ones with the first and the last.
         shown = set(np.unique(np.linspace(1, self.rounds, min(self.rounds, _MOST_ROWS)).round()))
         running: dict[str, Accountant] = {name: make_accountant(name) for name in ACCOUNTANTS}
         rows = []
@@ -100,36 +101,33 @@ class PrivacyForecast:
         Where an epsilon was asked for, each row has the noise for that epsilon; otherwise each
         row has the epsilon of the given noise, by ``pld``.
         """
-        changes: list[dict[str, Any]] = [
-            {"sampling_rate": self.sampling_rate / 2},
-            {"sampling_rate": min(1.0, self.sampling_rate * 2)},
-            {"agents": max(2, self.agents // 2)},
-            {"agents": self.agents * 2},
-            *(self._with_releases(k) for k in (max(1, self.releases // 2), 2 * self.releases)),
+        number = "rounds" if all(self.schedule) else "releases"
+        changes: list[tuple[str, Any]] = [
+            ("sampling_rate", self.sampling_rate / 2),
+            ("sampling_rate", min(1.0, self.sampling_rate * 2)),
+            ("agents", max(2, self.agents // 2)),
+            ("agents", self.agents * 2),
+            (number, max(1, self.releases // 2)),
+            (number, self.releases * 2),
         ]
         rows = []
-        for change in changes:
-            name, value = next(iter(change.items()))
-            fields = {k: v for k, v in change.items() if k != "releases"}
-            other = self._changed(fields)
-            if value != getattr(self, name) and other.releases:
-                cost = other.epsilon["pld"]
-                row = {name: value, "noise_multiplier": other.noise_multiplier, "epsilon": cost}
-                rows.append({**row, "noise_to_signal": other.noise_to_signal})
+        for name, value in changes:
+            if value == getattr(self, name):  # at a limit, such as q = 1
+                continue
+            other = self._changed(name, value)
+            cost = {"noise_multiplier": other.noise_multiplier, "epsilon": other.epsilon["pld"]}
+            rows.append({name: value, **cost, "noise_to_signal": other.noise_to_signal})
         return rows
 
-    def _with_releases(self, count: int) -> dict[str, Any]:
-        """Return the change to ``count`` releases, or rounds where every round releases."""
-        change = {"schedule": (True,) * count}
-        if all(self.schedule):
-            return {"rounds": count, **change}
-        return {"releases": count, **change}
-
-    def _changed(self, change: dict[str, Any]) -> PrivacyForecast:
+    def _changed(self, name: str, value: Any) -> PrivacyForecast:
+        """Return the forecast with one field, or the number of releases, changed."""
+        change = {} if name == "releases" else {name: value}
+        if name in ("rounds", "releases"):
+            change["schedule"] = (True,) * value  # the cost depends on the number of releases only
         other = replace(self, **change)
         if not self.delta_given:
             other = replace(other, delta=default_delta(other.agents))
-        if self.epsilon_target is None or not other.releases:
+        if self.epsilon_target is None:
             return other
         rates = [other.sampling_rate] * other.releases
         z = noise_multiplier_for(self.epsilon_target, other.delta, rates)
@@ -162,8 +160,9 @@ class PrivacyForecast:
         ratio = self.noise_to_signal
         verdict = "more noise than any signal" if ratio > 1 else "a signal can exceed the noise"
         rounds = [t for t, releases in enumerate(self.schedule) if releases]
-        which = "" if len(rounds) in (1, self.rounds) or len(rounds) > 12 else ", in the rounds "
-        listed = which and which + ", ".join(map(str, rounds))
+        listed = ""
+        if 1 < len(rounds) < self.rounds and len(rounds) <= 12:  # a list that is worth its space
+            listed = ", in the rounds " + ", ".join(map(str, rounds))
         return [
             f"{self.agents} agents, {self.rounds} rounds, {self.releases} releases{listed}",
             f"noise multiplier z   {self.noise_multiplier:.4f}",
@@ -177,7 +176,7 @@ class PrivacyForecast:
 
     def _rounds_table(self) -> list[str]:
         rows = self.by_round
-        if len(rows) > 12:
+        if len(rows) > 12:  # early rounds closely, as epsilon grows fastest there
             picks = np.unique(np.rint(np.geomspace(1, len(rows), 12)).astype(int)) - 1
             rows = [rows[i] for i in picks]
         lines = ["epsilon after round   " + "".join(f"{name:>10}" for name in ACCOUNTANTS)]
@@ -236,12 +235,6 @@ def forecast_privacy(
         M and P, which decide the noise against the signal only.
     """
     checks.count("agents", agents, low=2)
-    which = (True,) * checks.count("rounds", rounds) if schedule is None else tuple(schedule)
-    if len(which) != rounds or not any(which):
-        raise checks.PrivacyError(
-            f"`schedule` must say for each of {rounds} rounds whether the round releases, and "
-            "at least one round must release"
-        )
     if (epsilon is None) == (noise_multiplier is None):
         raise checks.PrivacyError(
             "either `epsilon` or `noise_multiplier` must be given, but got "
@@ -249,6 +242,7 @@ def forecast_privacy(
         )
     if epsilon is None and sampling_rate is None:
         raise checks.PrivacyError("`sampling_rate` must be given with `noise_multiplier`")
+    which = _checked_schedule(schedule, checks.count("rounds", rounds))
     rate = checks.rate("sampling_rate", 1.0 if sampling_rate is None else sampling_rate)
     used = default_delta(agents) if delta is None else checks.open_unit("delta", delta)
     if epsilon is not None:
@@ -261,9 +255,20 @@ def forecast_privacy(
         noise_multiplier=z,
         sampling_rate=rate,
         delta=used,
-        schedule=tuple(map(bool, which)),
+        schedule=which,
         epsilon_target=epsilon,
         features=checks.count("features", features),
         regions=checks.count("regions", regions),
         delta_given=delta is not None,
     )
+
+
+def _checked_schedule(schedule: Sequence[bool] | None, rounds: int) -> tuple[bool, ...]:
+    """Return whether each round releases; by default every round does."""
+    which = (True,) * rounds if schedule is None else tuple(map(bool, schedule))
+    if len(which) != rounds or not any(which):
+        raise checks.PrivacyError(
+            f"`schedule` must say for each of {rounds} rounds whether the round releases, and "
+            "at least one round must release"
+        )
+    return which

@@ -87,6 +87,7 @@ class Ledger:
         content = _plain(header)
         where.parent.mkdir(parents=True, exist_ok=True)
         try:
+            # O_EXCL: two runs that share a file would each see half of what was spent.
             descriptor = os.open(where, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             raise LedgerError(f"{where}: a ledger exists already; resume it instead") from None
@@ -160,6 +161,7 @@ class Ledger:
         """Read and check the whole file, and repair a torn last line."""
         assert self._descriptor is not None
         data = _read_all(self._descriptor)
+        # Every write ends with a line end, so only bytes after the last one can be torn.
         whole, torn = data[: data.rfind(b"\n") + 1], data[data.rfind(b"\n") + 1 :]
         lines = whole.splitlines(keepends=True)
         if not lines:

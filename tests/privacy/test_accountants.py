@@ -34,10 +34,10 @@ def _quiet_library():
 
 
 def cost(name: str, *releases: tuple[float, float, int], delta: float = DELTA) -> float:
-    view = make_accountant(name)
+    accountant = make_accountant(name)
     for z, q, count in releases:
-        view.compose(GaussianRelease(z, q), count)
-    return view.epsilon(delta)
+        accountant.compose(GaussianRelease(z, q), count)
+    return accountant.epsilon(delta)
 
 
 # ------------------------------------------------------------------ known figures
@@ -70,7 +70,7 @@ def test_figures_of_an_independent_computation(z, q, agents, rounds, moments, pl
 
 
 def test_a_release_before_the_first_round_counts():
-    """The algorithm releases at t = 0, 1, ..., T: T + 1 times; the figures count T."""
+    """The algorithm releases T + 1 times, at t = 0, 1, ..., T. The figures count T releases."""
     assert cost("moments", (1.0, 0.25, 41)) > cost("moments", (1.0, 0.25, 40))
 
 
@@ -94,7 +94,7 @@ def test_log_moments_against_integration_in_many_digits(z, q):
 
 
 def test_the_moment_taken_is_the_larger_of_the_two_directions():
-    """alpha bounds E over mu_0 and over the mixture alike, which the closed form relies on."""
+    """The closed form relies on it: alpha bounds the moment over mu_0 and over the mixture."""
     for z, q in [(0.7, 0.1), (1.0, 0.5), (3.0, 0.9)]:
         x = np.arange(-30 * z, 60, z / 64)
         base = np.exp(-0.5 * (x / z) ** 2) / (z * math.sqrt(2 * math.pi))
@@ -117,7 +117,7 @@ def test_renyi_agrees_with_the_library_at_integer_orders():
 
 
 def test_renyi_is_no_looser_than_the_library_with_its_own_orders():
-    """Its series for fractional orders is an upper bound; ours is the integral itself."""
+    """The library's series for fractional orders is an upper bound; ours is the integral."""
     for z, q in [(1.0, 0.15), (1.0, 0.5), (1.5, 0.25)]:
         library = LibraryRdp()
         library.compose(
@@ -137,9 +137,9 @@ def test_fixed_size_agrees_with_the_library_at_half_the_noise_multiplier(z):
         200, 30, dp_accounting.GaussianDpEvent(z / 2)
     )
     library.compose(event, 10)
-    view = make_accountant("fixed-size")
-    view.compose(FixedSizeRelease(z, 200, 30), 10)
-    assert view.epsilon(DELTA) == pytest.approx(library.get_epsilon(DELTA), rel=1e-9)
+    accountant = make_accountant("fixed-size")
+    accountant.compose(FixedSizeRelease(z, 200, 30), 10)
+    assert accountant.epsilon(DELTA) == pytest.approx(library.get_epsilon(DELTA), rel=1e-9)
 
 
 def test_pld_agrees_with_the_library_on_its_fine_grid_for_mixed_rounds():
@@ -204,26 +204,30 @@ def test_order_and_grouping_do_not_matter(name):
 
 
 @pytest.mark.parametrize("name", ["moments", "rdp", "pld"])
-def test_nothing_released_costs_nothing_and_asking_changes_nothing(name):
-    view = make_accountant(name)
-    assert view.epsilon(DELTA) == 0.0
+def test_no_release_costs_nothing_and_would_exceed_adds_nothing(name):
+    accountant = make_accountant(name)
+    assert accountant.epsilon(DELTA) == 0.0
     event = GaussianRelease(1.0, 0.25)
-    assert view.would_exceed(event, 0.1, DELTA)
-    assert not view.would_exceed(event, 50.0, DELTA)
-    assert view.epsilon(DELTA) == 0.0
-    view.compose(event)
-    spent = view.epsilon(DELTA)
+    assert accountant.would_exceed(event, 0.1, DELTA)
+    assert not accountant.would_exceed(event, 50.0, DELTA)
+    assert accountant.epsilon(DELTA) == 0.0
+    accountant.compose(event)
+    spent = accountant.epsilon(DELTA)
     assert not make_accountant(name).would_exceed(event, spent, DELTA)  # exactly spent is not over
     assert make_accountant(name).would_exceed(event, spent * (1 - 1e-9), DELTA)
 
 
-def test_laplace_releases_are_known_to_every_view():
-    views = {name: make_accountant(name) for name in ("pure", "pld", "rdp", "moments")}
-    for view in views.values():
-        view.compose(LaplaceRelease(0.5), 8)
-    assert views["pure"].epsilon(0.0) == 4.0
-    assert views["pld"].epsilon(1e-3) < views["rdp"].epsilon(1e-3) < views["moments"].epsilon(1e-3)
-    assert views["pld"].epsilon(1e-3) < 4.0
+def test_every_accountant_but_fixed_size_takes_laplace_releases():
+    by_name = {name: make_accountant(name) for name in ("pure", "pld", "rdp", "moments")}
+    for accountant in by_name.values():
+        accountant.compose(LaplaceRelease(0.5), 8)
+    assert by_name["pure"].epsilon(0.0) == 4.0
+    assert (
+        by_name["pld"].epsilon(1e-3)
+        < by_name["rdp"].epsilon(1e-3)
+        < by_name["moments"].epsilon(1e-3)
+    )
+    assert by_name["pld"].epsilon(1e-3) < 4.0
     single = make_accountant("pld")
     single.compose(LaplaceRelease(0.5))
     assert 0.49 < single.epsilon(1e-6) <= 0.5 + 1e-3
@@ -251,11 +255,11 @@ def test_epsilon_after_each_round_is_cheap():
     for events in (alike, alternate, different):
         pld._composed.cache_clear()
         pld._epsilon.cache_clear()
-        view = make_accountant("pld")
+        accountant = make_accountant("pld")
         for event in events:
-            view.would_exceed(event, 100.0, DELTA)
-            view.compose(event)
-            view.epsilon(DELTA)
+            accountant.would_exceed(event, 100.0, DELTA)
+            accountant.compose(event)
+            accountant.epsilon(DELTA)
         assert len(events) <= pld._composed.cache_info().misses <= 2 * len(events)
 
 
@@ -270,13 +274,13 @@ def test_neighbouring_relations_are_never_mixed():
     with pytest.raises(PrivacyError, match="different neighbouring relations"):
         make_accountant("fixed-size").compose(poisson)
     assert set(epsilon_by_accountant([poisson], DELTA)) == {"moments", "rdp", "pld"}
-    views = epsilon_by_accountant([fixed], DELTA)
-    assert views["fixed-size"] is not None
-    assert views["pld"] is views["rdp"] is views["moments"] is None
+    by_name = epsilon_by_accountant([fixed], DELTA)
+    assert by_name["fixed-size"] is not None
+    assert by_name["pld"] is by_name["rdp"] is by_name["moments"] is None
 
 
 def test_bad_input():
-    view = make_accountant("pld")
+    accountant = make_accountant("pld")
     with pytest.raises(PrivacyError, match="must be one of pld, rdp, moments"):
         make_accountant("zcdp")
     for delta in (0.0, 1.0, -1e-3, math.nan):
@@ -284,18 +288,18 @@ def test_bad_input():
             with pytest.raises(PrivacyError, match=r"`delta` must be in \(0, 1\), but got"):
                 make_accountant(name).epsilon(delta)
     with pytest.raises(PrivacyError, match="`delta` must be >= 1e-10 for the pld accountant"):
-        view.epsilon(1e-12)
+        accountant.epsilon(1e-12)
     with pytest.raises(PrivacyError, match="`epsilon` must be a finite number > 0, but got 0"):
-        view.would_exceed(GaussianRelease(1.0), 0, DELTA)
+        accountant.would_exceed(GaussianRelease(1.0), 0, DELTA)
     with pytest.raises(PrivacyError, match="`count` must be an integer >= 1, but got 0"):
-        view.compose(GaussianRelease(1.0), 0)
+        accountant.compose(GaussianRelease(1.0), 0)
     with pytest.raises(PrivacyError, match="takes a LaplaceRelease"):
         make_accountant("pure").compose(GaussianRelease(1.0))
 
 
 def test_epsilon_of_is_the_same_as_composing():
     rates = [0.1, 0.25, 0.1, 1.0]
-    view = make_accountant("pld")
+    accountant = make_accountant("pld")
     for rate in rates:
-        view.compose(GaussianRelease(1.3, rate))
-    assert epsilon_of(1.3, DELTA, rates) == view.epsilon(DELTA)
+        accountant.compose(GaussianRelease(1.3, rate))
+    assert epsilon_of(1.3, DELTA, rates) == accountant.epsilon(DELTA)

@@ -1,4 +1,4 @@
-"""The audit passes what is right, and catches each of the faults planted here."""
+"""The audit passes correct steps and finds each fault that these tests plant."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def gaussian(entropy: Entropy, size: int, deviation: float) -> Array:
     return GaussianSum(deviation, 1.0).release(zero, entropy)
 
 
-# ------------------------------------------------------------------ what is right
+# ------------------------------------------------------------------ correct steps
 
 
 @pytest.mark.parametrize("q", [1.0, 0.25])
@@ -54,8 +54,8 @@ def test_the_standard_step_passes_and_the_bound_is_not_vacuous(q):
 
 
 def test_true_claims_fail_no_more_often_than_the_confidence_allows():
-    """At confidence .8 each of 12 audits may fail with probability .2: 8 failures are one in 10^4
-    (in truth the six bounds are seldom all tight, and it is far less)."""
+    """At confidence .8 each of 12 audits fails with probability .2 at most, so 8 failures or more
+    have a probability of 6 in 10^4 at most. (The six bounds are seldom all tight: much less.)"""
     results = [
         audit(
             standard_release(CLIP, 1.0, q),
@@ -71,7 +71,7 @@ def test_true_claims_fail_no_more_often_than_the_confidence_allows():
 
 
 def joint_step(z: float, q: float, weights: Array, *, shared: bool = False) -> ReleaseStep:
-    """The step of DP-FTS-DE for several sub-regions, divided by q as the server does."""
+    """Return the step of DP-FTS-DE for several sub-regions, divided by q as on the server."""
     regions = len(weights)
     mechanism = GaussianSum(joint_sensitivity(weights, CLIP * math.sqrt(regions)), z)
 

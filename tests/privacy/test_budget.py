@@ -1,4 +1,4 @@
-"""A budget refuses before it writes, and goes on after a crash from what the ledger says."""
+"""A budget refuses before it writes, and continues after a crash with the ledger's events."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def test_spent_follows_every_release():
     assert budget.remaining == math.inf
 
 
-def test_the_report_shows_three_views_of_one_ledger():
+def test_the_report_shows_one_ledger_by_three_accountants():
     budget = PrivacyBudget(20.0, DELTA, MemoryLedger())
     for t in range(40):
         budget.charge(GaussianRelease(1.0, 0.25, t))
@@ -72,7 +72,7 @@ def test_the_report_shows_three_views_of_one_ledger():
     assert (report["releases"], report["epsilon_budget"]) == (40, 20.0)
 
 
-def test_fixed_size_runs_are_reported_by_themselves():
+def test_fixed_size_runs_are_reported_by_their_own_accountant():
     budget = PrivacyBudget(500.0, DELTA, MemoryLedger(), "fixed-size")
     budget.charge(FixedSizeRelease(2.0, 200, 50))
     report = budget.report()

@@ -53,12 +53,12 @@ def test_round_trip_of_other_schedules(schedule):
 @pytest.mark.parametrize("rates", [[0.25] * 10, [0.2, 1.0, 0.2, 0.5]])
 def test_a_run_may_make_all_the_releases_it_was_calibrated_for_and_not_one_more(rates):
     z = noise_multiplier_for(3.0, DELTA, rates)
-    view = make_accountant("pld")
+    accountant = make_accountant("pld")
     for t, rate in enumerate(rates):
         event = GaussianRelease(z, rate, t)
-        assert not view.would_exceed(event, 3.0, DELTA)
-        view.compose(event)
-    assert view.would_exceed(GaussianRelease(z, rates[-1]), 3.0, DELTA)
+        assert not accountant.would_exceed(event, 3.0, DELTA)
+        accountant.compose(event)
+    assert accountant.would_exceed(GaussianRelease(z, rates[-1]), 3.0, DELTA)
 
 
 def test_a_tighter_accountant_needs_less_noise():
@@ -76,9 +76,9 @@ def test_calibration_asks_for_few_epsilons():
 
 def test_samples_of_fixed_size_are_calibrated_by_their_own_accountant():
     z = noise_multiplier_for(5.0, DELTA, [0.25] * 6, "fixed-size", agents=30)
-    view = make_accountant("fixed-size")
-    view.compose(FixedSizeRelease(z, 30, 8), 6)  # 7.5 agents, rounded
-    assert 4.995 < view.epsilon(DELTA) <= 5.0
+    accountant = make_accountant("fixed-size")
+    accountant.compose(FixedSizeRelease(z, 30, 8), 6)  # 7.5 agents, rounded
+    assert 4.995 < accountant.epsilon(DELTA) <= 5.0
     assert z > noise_multiplier_for(5.0, DELTA, [0.25] * 6)  # replacing moves the sum further
     assert fixed_size(29, 0.35) == 10
     assert fixed_size(10, 0.01) == 1

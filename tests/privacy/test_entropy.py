@@ -21,7 +21,7 @@ from flwr_fbo.privacy.entropy import (
 
 
 class Scripted:
-    """Entropy that says what it is told to."""
+    """Entropy whose words are given."""
 
     private = False
 
@@ -42,7 +42,7 @@ def test_system_entropy_is_private_and_differs_each_time():
     assert not np.array_equal(first, second)  # equal by chance once in 2^256
 
 
-def test_seeded_entropy_repeats_itself_and_says_so():
+def test_seeded_entropy_repeats_itself_and_is_not_private():
     one, other = seeded_entropy(7), seeded_entropy(7)
     assert not one.private
     assert np.array_equal(one.words(3), other.words(3))
@@ -58,7 +58,7 @@ def test_poisson_sample_compares_whole_words():
     assert got.tolist() == [True, False, True]
 
 
-def test_poisson_sample_reads_on_at_the_edge():
+def test_poisson_sample_reads_further_words_at_the_edge():
     """0.1 is 0x1.999999999999ap-4: times 2^64 it is an integer, so equality decides at once."""
     whole = int(0.1 * 2**64)
     assert poisson_sample(2, 0.1, Scripted(whole - 1, whole)).tolist() == [True, False]
@@ -69,7 +69,7 @@ def test_poisson_sample_reads_on_at_the_edge():
     assert poisson_sample(1, tiny, Scripted(1)).tolist() == [False]
 
 
-def test_a_rate_of_one_needs_no_luck():
+def test_a_rate_of_one_takes_everybody():
     assert poisson_sample(5, 1.0, Scripted()).all()
 
 

@@ -1,4 +1,4 @@
-"""Plans: the paper's figures, budgets kept, alternatives in the right direction."""
+"""Forecasts: the paper's figures, budgets that are kept, and alternatives that make sense."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.forecast import forecast_privacy
 
 
-def test_the_paper_s_setting():
+def test_the_setting_of_the_paper():
     """N=200, T=40, z=1, q=.25: one release a round."""
     made = forecast_privacy(200, 40, noise_multiplier=1.0, sampling_rate=0.25)
     data = json.loads(json.dumps(made.to_dict()))
@@ -115,11 +115,11 @@ def test_long_runs_show_a_hundred_rounds():
         ({"epsilon": 1.0, "features": 0}, "`features` must be an integer >= 1, but got 0"),
     ],
 )
-def test_bad_plans(arguments, message):
+def test_bad_arguments(arguments, message):
     with pytest.raises(PrivacyError, match=message):
         forecast_privacy(20, 5, **arguments)
 
 
-def test_one_agent_has_nobody_to_hide_among():
+def test_one_agent_alone_is_refused():
     with pytest.raises(PrivacyError, match="`agents` must be an integer >= 2, but got 1"):
         forecast_privacy(1, 5, epsilon=1.0)

@@ -63,22 +63,22 @@ def test_bad_events(make, message):
         make()
 
 
-# ------------------------------------------------------------------ every book
+# ------------------------------------------------------------------ every ledger
 
 
 @pytest.fixture(params=["file", "memory"])
-def book(request, tmp_path) -> LedgerLike:
+def either_ledger(request, tmp_path) -> LedgerLike:
     return (
         Ledger.create(tmp_path / "l", HEADER) if request.param == "file" else MemoryLedger(HEADER)
     )
 
 
-def test_a_book_keeps_what_it_is_given(book):
-    assert book.header == HEADER
-    assert book.events == ()
+def test_a_ledger_keeps_its_header_and_events(either_ledger):
+    assert either_ledger.header == HEADER
+    assert either_ledger.events == ()
     for event in EVENTS:
-        book.charge(event)
-    assert book.events == tuple(EVENTS)
+        either_ledger.charge(event)
+    assert either_ledger.events == tuple(EVENTS)
 
 
 # ------------------------------------------------------------------ the file
@@ -143,7 +143,7 @@ def test_missing_closed_and_unwritable(tmp_path):
 
 
 def test_a_failed_write_stops_all_further_charges(tmp_path, monkeypatch):
-    """After a failed fsync nobody knows what is on the disk; reading it back tells."""
+    """After a failed fsync it is unknown what is on the disk, until the file is read again."""
     ledger = Ledger.create(tmp_path / "ledger", HEADER)
 
     def full(descriptor: int) -> None:
@@ -164,7 +164,7 @@ def test_a_failed_write_stops_all_further_charges(tmp_path, monkeypatch):
 
 
 def test_a_torn_last_line_at_every_byte(tmp_path):
-    """Whatever a crash leaves of the last line: the charges before it stand, and it continues."""
+    """Wherever a crash cuts the last line, earlier charges count and the ledger continues."""
     path = tmp_path / "ledger"
     data = written(path, EVENTS)
     start = data[:-1].rfind(b"\n") + 1  # of the last line
@@ -217,7 +217,7 @@ def test_lines_taken_out_moved_or_repeated_are_noticed(tmp_path, order):
         Ledger.resume(path, HEADER)
 
 
-def test_refusing_says_which_line_and_leaves_the_file_alone(tmp_path):
+def test_a_refusal_names_the_line_and_leaves_the_file_unchanged(tmp_path):
     path = tmp_path / "ledger"
     damaged = written(path).replace(b"0.25", b"0.05")
     path.write_bytes(damaged)
@@ -258,9 +258,9 @@ class Dying:
 
 module.os = Dying()
 exists = os.path.exists(path)
-book = (module.Ledger.resume if exists else module.Ledger.create)(path, {'run': 1})
-for t in range(len(book.events), 3):
-    book.charge(GaussianRelease(1.0, 0.5, t))
+ledger = (module.Ledger.resume if exists else module.Ledger.create)(path, {'run': 1})
+for t in range(len(ledger.events), 3):
+    ledger.charge(GaussianRelease(1.0, 0.5, t))
     with open(sent, 'a') as out:  # the release leaves
         out.write('x')
 print(Dying.calls)
@@ -278,8 +278,8 @@ def releases(sent: Path) -> int:
 
 @pytest.mark.parametrize("keep", [0.0, 0.6, 1.0])
 def test_a_crash_at_any_system_call_never_undercounts(tmp_path, keep):
-    """Killed before, within and after each call; the ledger knows of every release, at most one
-    more, and goes on."""
+    """The process is killed before, within and after each call. The ledger then holds every
+    release and at most one more, and can be resumed."""
     killed = 0
     for fatal in range(1, 40):
         path, sent = tmp_path / f"ledger{fatal}", tmp_path / f"sent{fatal}"
@@ -298,7 +298,7 @@ def test_a_crash_at_any_system_call_never_undercounts(tmp_path, keep):
     assert killed >= 8  # create: open, write, fsync, ...; three charges: write and fsync each
 
 
-def test_a_crash_while_mending_never_undercounts(tmp_path):
+def test_a_crash_during_the_repair_never_undercounts(tmp_path):
     for fatal in range(1, 12):
         path, sent = tmp_path / f"ledger{fatal}", tmp_path / f"sent{fatal}"
         with Ledger.create(path, {"run": 1}) as ledger:

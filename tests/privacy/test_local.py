@@ -1,4 +1,4 @@
-"""Local mechanisms: laws, bounds, budgets that persist, and the density ratio that is LDP."""
+"""Local mechanisms: distributions, bounds, lasting budgets, and the ratio that defines LDP."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_ctl_clips_and_adds_laplace_noise_of_the_stated_scale(reward):
 
 
 def test_answers_on_extreme_rewards_differ_by_at_most_epsilon_in_log_probability():
-    """LDP itself, on events that cover the line; the two extremes attain it in the tails."""
+    """The definition of LDP, on intervals that cover the line. The tails attain the bound."""
     mechanism, n = LaplaceReward(bound=1.0, epsilon=1.0), 20_000
     low, high = answers(mechanism, -1.0, n, 1), answers(mechanism, 1.0, n, 2)
     edges = np.array([-np.inf, -4, -2, -1, 0, 1, 2, 4, np.inf])
@@ -52,9 +52,9 @@ def test_gaussian_reward_is_calibrated_over_its_range():
     assert mechanism.mechanism.deviation == pytest.approx(gaussian_multiplier(1.0, 1e-5))  # range 1
     seen = answers(mechanism, 9.0, 4000, 3)
     assert stats.kstest(seen, stats.norm(0.5, mechanism.mechanism.deviation).cdf).pvalue > 1e-4
-    view = make_accountant("pld")
-    view.compose(mechanism.event())
-    assert view.epsilon(1e-5) == pytest.approx(1.0, rel=2e-3)
+    accountant = make_accountant("pld")
+    accountant.compose(mechanism.event())
+    assert accountant.epsilon(1e-5) == pytest.approx(1.0, rel=2e-3)
 
 
 @pytest.mark.parametrize("bad", [math.nan, "1", None, True])
@@ -95,7 +95,7 @@ def test_local_gaussian_protects_any_two_vectors():
         mechanism.release(vector[None], entropy)
 
 
-def test_local_gaussian_for_a_budget_makes_exactly_so_many_answers(tmp_path):
+def test_local_gaussian_for_a_budget_makes_exactly_that_many_answers(tmp_path):
     mechanism = LocalGaussian.for_budget(clip=1.0, epsilon=3.0, delta=1e-4, answers=5)
     with LocalBudget.open(tmp_path / "agent", "agent-1", 3.0, 1e-4) as budget:
         for t in range(5):
@@ -109,7 +109,7 @@ def test_local_gaussian_for_a_budget_makes_exactly_so_many_answers(tmp_path):
 
 
 class Explosive:
-    """A mechanism that must not be asked."""
+    """A mechanism whose release fails the test."""
 
     def event(self, round: int = 0):
         return LaplaceReward(1.0, 0.6).event(round)
@@ -119,7 +119,7 @@ class Explosive:
 
 
 def test_a_budget_lasts_over_runs_and_refuses(tmp_path):
-    """Answering k times costs k epsilon, whichever run asks."""
+    """k answers cost k epsilon, over all runs together."""
     path, mechanism = tmp_path / "agents" / "3.ledger", LaplaceReward(1.0, 0.25)
     with LocalBudget.open(path, "agent-3", epsilon=1.0) as budget:
         for t in range(3):
@@ -143,7 +143,7 @@ def test_a_budget_file_belongs_to_one_agent(tmp_path):
         LocalBudget.open(tmp_path / "b", "agent-2", 0.0)
 
 
-def test_a_file_torn_while_it_was_made_is_made_anew(tmp_path):
+def test_a_file_torn_at_its_creation_is_created_again(tmp_path):
     (tmp_path / "a").write_bytes(b'{"header": {"ow')
     with LocalBudget.open(tmp_path / "a", "agent-1", 1.0) as budget:
         assert budget.spent == 0.0

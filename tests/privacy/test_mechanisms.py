@@ -1,4 +1,4 @@
-"""Clipping holds exactly, sums are exact, and the noise has exactly its law."""
+"""Clipping holds exactly, sums are exact, and the noise has exactly its distribution."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_the_short_cut_for_short_rows_changes_nothing(m, bound, factors, seed):
     assert np.array_equal(clip_rows(rows, bound), _shortened(rows, bound, guard))
 
 
-def test_short_rows_are_left_alone_and_huge_ones_survive():
+def test_short_rows_are_unchanged_and_huge_rows_stay_finite():
     rows = np.array([[3.0, 4.0], [3e200, 4e200], [0.0, 0.0], [3e-320, 0.0]])
     clipped = clip_rows(rows, 6.0)
     assert np.array_equal(clipped[[0, 2, 3]], rows[[0, 2, 3]])
@@ -89,7 +89,7 @@ def test_quantising_never_lengthens_and_loses_little(sensitivity, z, seed):
     assert np.abs(integers).max() * 10**7 < 2**61
 
 
-def test_quantise_clips_what_the_caller_forgot_to():
+def test_quantise_clips_where_the_caller_did_not():
     mechanism = GaussianSum(1.0, 1.0)
     units = mechanism.quantise(np.array([[300.0, 400.0]]))
     assert np.linalg.norm(units * mechanism._lattice.step) <= 1.0
@@ -107,16 +107,22 @@ def test_sums_are_exact_whatever_the_order():
 
 
 @pytest.mark.parametrize(
-    ("law", "scipy_law"), [(noise.GAUSSIAN, stats.norm), (noise.LAPLACE, stats.laplace)]
+    ("distribution", "scipy_distribution"),
+    [(noise.GAUSSIAN, stats.norm), (noise.LAPLACE, stats.laplace)],
 )
 @pytest.mark.parametrize("scale", [0.4, 1.0, 7.3])
-def test_coarse_noise_has_the_probabilities_of_the_rounded_law(law, scipy_law, scale):
+def test_coarse_noise_has_the_probabilities_of_the_rounded_distribution(
+    distribution, scipy_distribution, scale
+):
     """On a coarse lattice every probability can be compared: P(K = k) = F(k+½) - F(k-½)."""
     n = 60_000
-    k = noise.draw_rounded(law, scale, n, seeded_entropy(5))
+    k = noise.draw_rounded(distribution, scale, n, seeded_entropy(5))
     edge = int(4 * scale) + 1
     values = np.arange(-edge, edge + 1)
-    expected = n * (scipy_law.cdf((values + 0.5) / scale) - scipy_law.cdf((values - 0.5) / scale))
+    expected = n * (
+        scipy_distribution.cdf((values + 0.5) / scale)
+        - scipy_distribution.cdf((values - 0.5) / scale)
+    )
     seen = np.array([(k == value).sum() for value in values])
     keep = expected > 8
     chi2 = ((seen - expected)[keep] ** 2 / expected[keep]).sum()
@@ -124,12 +130,13 @@ def test_coarse_noise_has_the_probabilities_of_the_rounded_law(law, scipy_law, s
 
 
 @pytest.mark.parametrize(
-    ("law", "scipy_law"), [(noise.GAUSSIAN, stats.norm), (noise.LAPLACE, stats.laplace)]
+    ("distribution", "scipy_distribution"),
+    [(noise.GAUSSIAN, stats.norm), (noise.LAPLACE, stats.laplace)],
 )
-def test_fine_noise_has_the_law(law, scipy_law):
+def test_fine_noise_has_the_distribution(distribution, scipy_distribution):
     scale = 1.37 * 2**28
-    k = noise.draw_rounded(law, scale, 40_000, seeded_entropy(6))
-    assert stats.kstest(k / scale, scipy_law.cdf).pvalue > 1e-4
+    k = noise.draw_rounded(distribution, scale, 40_000, seeded_entropy(6))
+    assert stats.kstest(k / scale, scipy_distribution.cdf).pvalue > 1e-4
     assert stats.kstest(k % 1024, stats.randint(0, 1024).cdf).pvalue > 1e-6  # low bits are flat
     assert abs(np.corrcoef(k[1:], k[:-1])[0, 1]) < 4 / math.sqrt(len(k))
 
@@ -154,45 +161,48 @@ class Bits:
     st.sampled_from(["gaussian", "laplace"]),
 )
 @settings(max_examples=80, deadline=None)
-def test_each_draw_is_the_one_its_bits_stand_for(v, sign, scale, name):
+def test_each_draw_is_the_one_that_its_bits_define(v, sign, scale, name):
     """The definition, checked in 400 bits: T((k+½)/s) <= V < T((k-½)/s)."""
-    law = {"gaussian": noise.GAUSSIAN, "laplace": noise.LAPLACE}[name]
-    k = int(noise.draw_rounded(law, scale, 1, Bits(v, sign, [2**63] * 8))[0])
+    distribution = {"gaussian": noise.GAUSSIAN, "laplace": noise.LAPLACE}[name]
+    k = int(noise.draw_rounded(distribution, scale, 1, Bits(v, sign, [2**63] * 8))[0])
     assert k == 0 or (k < 0) == bool(sign)
     with mpmath.workprec(400):
         # The bits after the 127 read are 1000...: V is known to the last.
         exact = (mpmath.mpf(v) + mpmath.mpf(1) / 2) / mpmath.mpf(2) ** 127
-        below = law.exact_tail(mpmath.mp, (mpmath.mpf(abs(k)) + 0.5) / scale)
-        above = law.exact_tail(mpmath.mp, (mpmath.mpf(abs(k)) - 0.5) / scale) if k else 2
+        below = distribution.exact_tail(mpmath.mp, (mpmath.mpf(abs(k)) + 0.5) / scale)
+        above = distribution.exact_tail(mpmath.mp, (mpmath.mpf(abs(k)) - 0.5) / scale) if k else 2
         assert below <= exact * (1 + mpmath.mpf(2) ** -120)
         assert exact * (1 - mpmath.mpf(2) ** -120) < above
 
 
-@pytest.mark.parametrize("law", [noise.GAUSSIAN, noise.LAPLACE])
-def test_draws_at_the_edge_of_a_cell_read_further_bits(law):
-    """V within 2^-127 of an edge: only the next word can tell, and both answers are reached."""
+@pytest.mark.parametrize("distribution", [noise.GAUSSIAN, noise.LAPLACE])
+def test_draws_at_the_edge_of_a_cell_read_further_bits(distribution):
+    """Where V is within 2^-127 of an edge, the next word decides, and both results occur."""
     scale, k = 3.7 * 2**20, 3_000_000
     with mpmath.workprec(600):
-        edge = law.exact_tail(mpmath.mp, (mpmath.mpf(k) - 0.5) / scale) * mpmath.mpf(2) ** 127
+        edge = (
+            distribution.exact_tail(mpmath.mp, (mpmath.mpf(k) - 0.5) / scale) * mpmath.mpf(2) ** 127
+        )
         v = int(mpmath.floor(edge))
         rest = int(mpmath.floor((edge - v) * mpmath.mpf(2) ** 64))
     assert (
-        noise.draw_rounded(law, scale, 1, Bits(v, 0, [max(rest - 1, 0)]))[0] == k
+        noise.draw_rounded(distribution, scale, 1, Bits(v, 0, [max(rest - 1, 0)]))[0] == k
     )  # V < T((k-½)/s)
-    assert noise.draw_rounded(law, scale, 1, Bits(v, 0, [rest + 1]))[0] == k - 1
+    assert noise.draw_rounded(distribution, scale, 1, Bits(v, 0, [rest + 1]))[0] == k - 1
 
 
-@pytest.mark.parametrize("law", [noise.GAUSSIAN, noise.LAPLACE])
-def test_the_margin_covers_double_precision_a_hundred_times(law):
-    """The claim that makes the fast path exact, measured against 200 bits over the whole range."""
+@pytest.mark.parametrize("distribution", [noise.GAUSSIAN, noise.LAPLACE])
+def test_the_margin_covers_double_precision_a_hundred_times(distribution):
+    """The fast path is exact only under this claim, measured here against 200 bits."""
     v = np.concatenate([np.geomspace(2.0**-79, 0.5, 300), 1 - np.geomspace(2.0**-40, 0.5, 50)])
     scale = 1.2345 * 2**28
-    k = np.rint(scale * law.inverse(v))
-    got = law.tail((k + 0.5) / scale)
+    k = np.rint(scale * distribution.inverse(v))
+    got = distribution.tail((k + 0.5) / scale)
     with mpmath.workprec(200):
         wrong = max(
             abs(
-                mpmath.mpf(float(g)) / law.exact_tail(mpmath.mp, (mpmath.mpf(int(a)) + 0.5) / scale)
+                mpmath.mpf(float(g))
+                / distribution.exact_tail(mpmath.mp, (mpmath.mpf(int(a)) + 0.5) / scale)
                 - 1
             )
             for g, a in zip(got, k, strict=True)
@@ -212,7 +222,7 @@ def test_release_is_the_sum_with_noise_of_the_stated_deviation():
     assert np.array_equal(lattice, np.rint(lattice))  # the same support whatever the input
 
 
-def test_noise_is_drawn_anew_each_time():
+def test_noise_is_drawn_again_for_each_release():
     mechanism = GaussianSum(1.0, 1.0)
     zero = np.zeros(50, dtype=np.int64)
     first, second = (mechanism.release(zero, system_entropy()) for _ in range(2))
@@ -221,7 +231,7 @@ def test_noise_is_drawn_anew_each_time():
 
 
 def test_releases_are_drawn_together():
-    """Not number by number: what is drawn exactly for each would take ten calls and more."""
+    """A draw for every number by itself would read the entropy ten times as often or more."""
     mechanism, entropy = GaussianSum(1.0, 1.0), system_entropy()
 
     def called(size: int) -> int:

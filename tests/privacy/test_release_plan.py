@@ -1,4 +1,4 @@
-"""Planned releases: schedules that fit, that are worth more for more, and that cost epsilon."""
+"""Release plans: schedules that fit, that gain with agents and epsilon, and that cost epsilon."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_more_agents_or_epsilon_are_never_worth_less(agents, epsilon, rate):
     assert planned(few, 12, much, rate).worth >= kept * worth - slack
 
 
-def test_many_agents_need_not_all_count():
+def test_of_many_agents_a_sample_is_enough():
     rates = [planned(n).sampling_rate for n in (10, 1000, 100_000, 10_000_000)]
     assert rates == sorted(rates, reverse=True)
     assert rates[0] == 1.0
@@ -88,7 +88,7 @@ def test_many_agents_need_not_all_count():
     assert planned(10_000_000).worth >= KEPT * planned(10_000_000, rate=1.0).worth
 
 
-def test_advice_that_is_used_late_is_not_only_released_at_once():
+def test_releases_that_are_used_late_are_not_all_early():
     use = np.zeros(20)
     use[-1] = 1.0
     late = planned(rate=1.0, use=use)
@@ -108,7 +108,7 @@ def test_a_release_is_used_in_the_rounds_after_it():
 
 
 @pytest.mark.parametrize("releases", [1, 3, 10])
-def test_what_releases_of_all_agents_cost_is_exact(releases):
+def test_the_cost_of_releases_of_all_agents_is_exact(releases):
     """mu = sqrt(K) / z for q = 1, which is what the exact accountant says too."""
     mu = 1.0 / gaussian_multiplier(3.0, DELTA)
     near = _multiplier(mu, releases, 1.0)
@@ -119,8 +119,8 @@ def test_what_releases_of_all_agents_cost_is_exact(releases):
 
 
 @pytest.mark.parametrize(("rate", "releases"), [(0.1, 400), (0.05, 1000)])
-def test_what_sampled_releases_cost_is_nearly_so(rate, releases):
-    """The limit is for many releases of much noise: a part in twenty is enough to choose by."""
+def test_the_cost_of_sampled_releases_is_nearly_exact(rate, releases):
+    """The limit is for many releases of much noise; one part in 20 is enough for a choice."""
     near = _multiplier(1.0 / gaussian_multiplier(1.0, DELTA), releases, rate)
     exact = noise_multiplier_for(1.0, DELTA, [rate] * releases, "rdp")
     assert near == pytest.approx(exact, rel=0.1)
