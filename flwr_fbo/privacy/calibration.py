@@ -38,12 +38,14 @@ from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE
 
 #: How far above the exact solution, relatively, :func:`noise_multiplier_for` may end.
 _PRECISION = 1e-4
-#: Multipliers for which the two tails of the exact condition can be told apart in doubles.
+#: Multipliers and epsilons for which doubles can tell the two tails of the exact condition apart.
 _LEAST_EXACT, _MOST_EXACT = 1e-6, 1e9
 _MOST_EPSILON = 1e6
 #: The absolute tolerance of dp_accounting's root finder.
 _TOLERANCE = 1e-12
-#: Rounding of the logarithms of the two tails, relative to 1 + b^2. An eighth was never exceeded.
+#: Rounding of the logarithms of the two tails, relative to 1 + b^2. (An eighth was enough for
+#: 3,000 random pairs of epsilon and delta.) Without this allowance the library's multiplier is
+#: too small by up to 1e-11 at usual values, and by 7e-5 at epsilon = 1e-9 and delta = 1e-300.
 _ROUNDING = 16 * 2.0**-53
 
 
@@ -90,8 +92,8 @@ def noise_multiplier_for(
     """Return the least noise multiplier for which the releases cost at most ``epsilon``.
 
     The accountant that will charge the run checks the result on the same sequence, so a rounding
-    error never refuses the last release. The result is never below the exact solution, and at
-    most one part in 10^4 above.
+    error never refuses the last release. The result is never below the accountant's exact
+    solution, and at most one part in 10^4 above (or ``LEAST_NOISE``, where that is enough).
     """
     budget = checks.positive("epsilon", epsilon)
     checks.open_unit("delta", delta)
