@@ -1,7 +1,7 @@
 r"""Released vectors, remembered and averaged by an agent.
 
-Everything that is computed from released vectors alone is post-processing. It costs no privacy,
-whoever computes it and however often: averaging the vectors over rounds, using an old one
+Everything that is computed from released vectors alone is post-processing. It costs no privacy, no
+matter who computes it, and how often: averaging the vectors over rounds, using an old one
 again, searching one for a maximum, plotting it, stopping because of it. (Stopping costs nothing
 beyond the planned schedule: :mod:`flwr_fbo.privacy.accountants` states the condition.)
 Post-processing ends where an agent mixes its own data in and sends the result: sending that
