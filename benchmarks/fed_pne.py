@@ -23,7 +23,7 @@ from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
-from flwr_fbo.methods.fed_pne.report import result
+from flwr_fbo.methods.fed_pne.report import summarise
 from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.server import FedPNEServer
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
@@ -250,7 +250,7 @@ def privacy() -> None:
         except SettingsError:
             return ("budget too small for one phase", *"----")
         runs = [fed_pne(GarlandTask, agents, seed, task, **scale, **values) for seed in range(5)]
-        ends = [result(server) for _, server in runs]
+        ends = [summarise(server) for _, server in runs]
         simple = [
             GarlandTask().optimum() - GarlandTask().expected(end["recommended"]["params"])
             for end in ends
@@ -304,7 +304,7 @@ def smoothness() -> None:
         for kind in TASKS:
             runs = [fed_pne(kind, 50, seed, {}, **values) for seed in range(10)]
             gaps = [
-                kind().optimum() - kind().expected(result(s)["recommended"]["params"])
+                kind().optimum() - kind().expected(summarise(s)["recommended"]["params"])
                 for _, s in runs
             ]
             sent = np.mean([s.sent.mean() for _, s in runs])

@@ -1,73 +1,147 @@
-"""One objective, no other parties: Fed-PNE with a single agent, and without Flower.
+"""Tuning of one function in this process: Fed-PNE with a single agent, without Flower.
 
-For an objective that is federated in itself, such as "train for three rounds with this learning
-rate and look at the clients' accuracy": one pull is a short federated training, and what is
-sought is one setting for all.
+:func:`maximise` is for a function that is federated in itself. An example is "train for three
+rounds with this learning rate, and return the mean accuracy of the clients": each call is a short
+federated training, and one setting for all clients is sought.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, MemoryRecords, Records
+from flwr_fbo.core.parameters import Parameter
+from flwr_fbo.core.protocol import Setup
+from flwr_fbo.core.settings import SettingsError, unknown_keys
 from flwr_fbo.core.space import Space, Value
 from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
-from flwr_fbo.methods.fed_pne.report import result
+from flwr_fbo.methods.fed_pne.report import summarise
 from flwr_fbo.methods.fed_pne.server import FedPNEServer
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings
 from flwr_fbo.runs.files.journal import Journal
 
+#: Kind of the record that says which call of :func:`maximise` a journal belongs to.
+_CALL = "maximise"
+
 
 @dataclass(frozen=True)
 class Maximum:
-    """What :func:`maximise` found."""
+    """The result of :func:`maximise`.
 
-    #: The recommended values: those of the node with the highest lower confidence bound.
+    Parameters
+    ----------
+    params
+        The recommended values: those of the tree node with the highest lower confidence bound.
+    mean
+        The mean score of these values.
+    evaluations
+        All calls of the function, in the order made, with values, scores and failures.
+
+    Examples
+    --------
+    >>> Maximum({"x": 0.7}, 0.95, []).params["x"]
+    0.7
+    """
+
     params: dict[str, Value]
-    #: Their mean score.
     mean: float
-    #: How often the function was called, and with what.
     evaluations: list[Evaluation]
 
 
 def maximise(
     function: Callable[..., float],
-    space: Space | Mapping[str, Any],
+    space: Space | Mapping[str, Parameter],
     budget: int = 30,
     *,
     journal: Path | str | None = None,
     seed: int = 0,
     **settings: Any,
 ) -> Maximum:
-    """Maximise ``function(params)`` with at most ``budget`` calls.
+    """Return the parameter values that maximise ``function(params)``, within a budget of calls.
 
-    Scores should lie in [0, 1], or say ``reward_low`` and ``reward_high``; ``settings`` are those
-    of :class:`~flwr_fbo.methods.fed_pne.FedPNESettings`. With a ``journal``, a file, calls that
-    were made before the process died are not made again.
+    Parameters
+    ----------
+    function
+        Takes a dict of parameter values and returns a score; larger is better. A call that
+        raises an error counts as the lowest score.
+    space
+        The search space, or a mapping of names to parameters.
+    budget
+        The number of calls.
+    journal
+        A file that records every call. After a crash, the same call of :func:`maximise` with the
+        same journal continues, and repeats no recorded call.
+    seed
+        Seed of the search. The same seed gives the same calls.
+    **settings
+        Settings of :class:`~flwr_fbo.methods.fed_pne.settings.FedPNESettings`. Scores outside
+        [0, 1] need ``reward_low`` and ``reward_high``.
+
+    Returns
+    -------
+    Maximum
+        The recommended values, their mean score, and all calls.
+
+    Raises
+    ------
+    SettingsError
+        A setting is unknown or breaks its rule, the budget is too small for the search, or the
+        journal is of another call.
+    RuntimeError
+        Every call of the function failed.
+
+    Examples
+    --------
+    >>> from flwr_fbo import Float, maximise
+    >>> found = maximise(lambda p: 1 - (p["x"] - 0.7) ** 2, {"x": Float(0.0, 1.0)}, budget=60)
+    >>> abs(found.params["x"] - 0.7) < 0.1
+    True
+    >>> len(found.evaluations)
+    60
     """
+    own = {"function", "space", "budget", "journal", "seed"}
+    unknown_keys(settings, own | {f.name for f in fields(FedPNESettings)}, "argument of maximise()")
     whole = space if isinstance(space, Space) else Space(space)
+    # One agent answers in this process until the server has spent the budget.
+    server = FedPNEServer(whole, 1, FedPNESettings(budget=budget, **settings), seed)
+    setup = replace(server.setup(), seed=seed)
     records: Records = MemoryRecords() if journal is None else Journal(journal)
+    _check_journal(records, setup)
 
     def score(params: Mapping[str, Value], rng: np.random.Generator) -> float:
         return function(params)
 
-    server = FedPNEServer(whole, 1, FedPNESettings(budget=budget, **settings), seed)
     evaluator = Evaluator(whole, score, records, seed=(seed, 0))
-    agent = FedPNEAgent(server.setup(), evaluator, records, (seed, 1))
+    agent = FedPNEAgent(setup, evaluator, records, (seed, 1))
     while not server.finished:
         requests = server.requests([0])
         server.close({n: agent.answer(request) for n, request in requests.items()})
-    recommended = result(server)["recommended"]
-    if recommended is None:
+    recommended, history = summarise(server)["recommended"], evaluator.history
+    # A failed call counts as the lowest score, so a point is recommended even if all calls failed.
+    if all(evaluation.failed for evaluation in history):
         raise RuntimeError(
-            f"nothing can be recommended: the function failed in {len(evaluator.history)} calls, "
-            f"the last time with {evaluator.history[-1].failure!r}"
-            if evaluator.history
-            else "nothing can be recommended: no call was made"
+            f"maximise() can recommend nothing: all {len(history)} calls of the function failed, "
+            f"the last with {history[-1].failure!r}"
         )
-    return Maximum(recommended["params"], recommended["mean"], evaluator.history)
+    return Maximum(recommended["params"], recommended["mean"], history)
+
+
+def _check_journal(records: Records, setup: Setup) -> None:
+    """Raise SettingsError where the records are of a call with other arguments.
+
+    Recorded calls are found by their number. Under other arguments the same number can mean
+    another point of the space.
+    """
+    known = records.read(_CALL)
+    if not known:
+        records.append(_CALL, {"digest": setup.digest})
+    elif known[0]["digest"] != setup.digest:
+        raise SettingsError(
+            "`journal` must be new, or of a call of maximise() with the same space, budget, seed "
+            "and settings, but it is of another call"
+        )

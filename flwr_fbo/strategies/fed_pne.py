@@ -37,52 +37,57 @@ class FedPNE(FBOStrategy):
     callbacks : Sequence[Callback]
         Watchers of the run.
     budget : int
-        Evaluations each agent makes in all (T) (>= 1).
+        Evaluations that each agent makes in the whole run (T) (>= 1).
     epsilon : float | None
-        Privacy parameter; unset: no noise (> 0).
+        Privacy budget for what `protects` names; unset: no noise (> 0).
     delta : float
-        Privacy's delta (in (0, 1)).
+        Probability that the promise of `epsilon` leaves out (in (0, 1)).
     smoothness : float
         How much the reward varies over the whole space (nu_1) (> 0).
     decay : float
-        Factor by which that variation shrinks with every depth (rho) (in (0, 1)).
+        Factor by which the reward's variation shrinks with every depth of the tree (rho) (in (0,
+        1)).
     searches : int
-        How many decays to try at once, decay^(1/i) for i = 1, 2, ...; they share the budget (>= 1).
+        Searches with decays decay^(1/i), i = 1, 2, ..., that share the rounds and the budget (>=
+        1).
     constants : Literal["experiments", "theory"]
-        C and c_1 as in App. E.1.5 (0.1, 1) or Lemma B.2 (2, (2M)^(1/8)).
+        Constants c and c_1: 0.1 and 1 (App. E.1.5), or 2 and (2M)^(1/8) (Lemma B.2).
     confidence_scale : float | None
-        c, if not as `constants` says (> 0).
+        Factor on the confidence widths (c); unset: as `constants` says (> 0).
     confidence_inner : float | None
-        c_1, if not as `constants` says (> 0).
+        Factor inside the logarithm of the confidence widths (c_1); unset: as `constants` says (>
+        0).
     failure : float | None
-        Probability that a confidence bound may fail (delta); unset: 1 / agents (in (0, 1]).
+        Probability that a confidence bound may fail (the paper's delta); unset: 1 / agents (in (0,
+        1]).
     arity : int
-        Most children a node can have (k) (>= 2).
+        Most children that a tree node can have (k) (>= 2).
     dimension_order : Literal["random", "round-robin"]
-        Which dimension a node is split along.
+        Dimension that a tree node is split along: a random one, or each in turn.
     pull : Literal["centre", "uniform"]
-        Where a node is evaluated: at its centre, or anew at random each time.
+        Where a tree node is evaluated: at its centre, or at a new random point each time.
     depth_reading : Literal["node", "literal"]
-        H in the thresholds: the nodes' depth, or one more as in the pseudo-code.
+        Depth h in the thresholds: the nodes' depth, or one more as in the pseudo-code.
     last_phase : Literal["best-first", "in-order", "even"]
         How the last phase is cut to the budget: children of the best nodes first, nodes in their
-        order, or fewer pulls of all.
+        order, or fewer pulls of every node.
     phase_quorum : float
-        Share of the agents whose answers a phase needs; with fewer it is asked again (in (0, 1]).
+        Share of the agents whose answers a phase needs; with fewer the phase is asked again (in (0,
+        1]).
     idle_rounds : int
-        Rounds in a row without a single new answer after which the run ends (>= 1).
+        Rounds in a row without a new answer after which the run ends (>= 1).
     pulls_per_message : int | None
-        Evaluations an agent makes before it reports that it is still at work (>= 1).
+        Most evaluations that an agent makes for one message; unset: all of the phase (>= 1).
     reward_low : float
         Score that counts as reward 0.
     reward_high : float
         Score that counts as reward 1.
     protects : Literal["reward", "user"]
-        What epsilon protects: one evaluation, or all that an agent ever evaluates.
+        What `epsilon` protects: one evaluation, or all evaluations of an agent.
     noise_on : Literal["mean", "reward"]
-        Noise on each node's mean, or on every reward as published.
+        What noise is added to: the mean of each tree node, or every reward (the paper).
     most_means : int
-        Means an agent sends in all when `protects` is user; the noise grows with it (> 0).
+        Means that an agent may send in all where `protects` is user; more means, more noise (> 0).
 
     Examples
     --------

@@ -14,7 +14,7 @@ from flwr_fbo.core.protocol import Reply, ReplyError, Request, checked
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
 from flwr_fbo.methods.fed_pne import agent as fed_pne_agent
-from flwr_fbo.methods.fed_pne.report import result, tree, tree_text
+from flwr_fbo.methods.fed_pne.report import summarise, tree_rows, tree_text
 from flwr_fbo.methods.fed_pne.server import FedPNEServer
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings
 from flwr_fbo.tasks.papers.garland import DoubleSineTask, GarlandTask
@@ -28,7 +28,7 @@ def tent(params: Mapping[str, Any], rng: np.random.Generator) -> float:
 
 @pytest.fixture(autouse=True)
 def _warn_again() -> None:
-    fed_pne_agent._outside_range.cache_clear()
+    fed_pne_agent._log_outside_range.cache_clear()
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ def test_the_result_says_what_was_found() -> None:
     agents = [agent_of(server, tent, n) for n in range(8)]
     while not server.finished:
         one_round(server, agents)
-    found = result(server)
+    found = summarise(server)
     best = found["recommended"]
     assert abs(best["params"]["x"] - 0.3) <= 0.02
     assert best["interval"][0] <= 0.9 - abs(best["params"]["x"] - 0.3) <= best["interval"][1]
@@ -56,7 +56,7 @@ def test_the_result_says_what_was_found() -> None:
     assert found["pulls_per_agent"] == 1000
     assert all(len(agent.evaluator.history) == 1000 for agent in agents)
     assert found["rounds"] == found["phases"] == server.round
-    assert found["numbers_sent_per_agent"] == sum(len(o.means) for _, o in server.outcomes())
+    assert found["numbers_sent_per_agent"] == sum(len(o.means) for _, o in server.results())
     assert found["guarantees"] is None
     json.dumps(found)
 
@@ -88,7 +88,7 @@ def test_a_range_scales_rewards_and_results() -> None:
     while not server.finished:
         one_round(server, agents)
         one_round(plain, play_plain)
-    scaled, unit = result(server)["recommended"], result(plain)["recommended"]
+    scaled, unit = summarise(server)["recommended"], summarise(plain)["recommended"]
     assert scaled["params"] == unit["params"]
     assert scaled["mean"] == pytest.approx(100 + 200 * unit["mean"])
 
@@ -161,8 +161,8 @@ def test_server_state_survives_in_the_middle_of_a_phase() -> None:
         replies = {n: agents[n].answer(request) for n, request in ours.items()}
         whole.close(replies)
         resumed.close(replies)
-    assert result(whole) == result(resumed)
-    assert tree(whole) == tree(resumed)
+    assert summarise(whole) == summarise(resumed)
+    assert tree_rows(whole) == tree_rows(resumed)
 
 
 def test_asking_twice_changes_nothing() -> None:
@@ -183,7 +183,7 @@ def test_below_the_quorum_a_phase_is_repeated_and_nobody_pays_twice() -> None:
     server.close({})
     one_round(server, agents, present=[0, 1, 9])
     assert (server.round, server.phase) == (4, 1)
-    assert server.outcomes()[0][1].replies == 8
+    assert server.results()[0][1].replies == 8
     spent = [len(agent.evaluator.history) for agent in agents]
     assert spent == [8] * 7 + [0, 0, 8]
 
@@ -193,7 +193,7 @@ def test_an_absent_agent_misses_a_phase_and_goes_on() -> None:
     agents = [agent_of(server, tent, n) for n in range(4)]
     one_round(server, agents)
     one_round(server, agents, present=[0, 1, 2])
-    second = server.outcomes()[1][1]
+    second = server.results()[1][1]
     assert second.replies == 3
     while not server.finished:
         one_round(server, agents)
@@ -217,7 +217,7 @@ def test_work_may_be_spread_over_messages() -> None:
         one_round(plain, others)
     assert most == 40
     assert server.round > plain.round
-    assert result(server)["recommended"] == result(plain)["recommended"]
+    assert summarise(server)["recommended"] == summarise(plain)["recommended"]
 
 
 def test_several_searches_share_budget_and_rounds() -> None:
@@ -229,7 +229,7 @@ def test_several_searches_share_budget_and_rounds() -> None:
     assert [s.used for s in server.searches] == [334, 333, 333]
     assert all(len(a.evaluator.history) == 1000 for a in agents)
     assert server.round == max(s.phase for s in server.searches)
-    assert abs(result(server)["recommended"]["params"]["x"] - 0.3) <= 0.03
+    assert abs(summarise(server)["recommended"]["params"]["x"] - 0.3) <= 0.03
 
 
 def test_mixed_spaces() -> None:
@@ -247,7 +247,7 @@ def test_mixed_spaces() -> None:
         asked = server.requests(range(200))
         answers = [agent.answer(asked[0]) for agent in agents] if asked else []
         server.close({n: answers[n % 3] for n in asked})
-    best = result(server)["recommended"]["params"]
+    best = summarise(server)["recommended"]["params"]
     assert best["c"] == "b"
     assert abs(best["n"] - 7) <= 1
     assert 0.2 <= best["x"] <= 5.0
@@ -300,7 +300,7 @@ def test_a_run_that_nobody_answers_ends() -> None:
         assert not server.finished
         server.close({})
     assert (server.stopped, server.finished) == ("stalled", True)
-    assert result(server)["recommended"] is not None
+    assert summarise(server)["recommended"] is not None
     with pytest.raises(ReplyError, match="agent 0 answers phase 1 without being asked"):
         server.close({0: Reply({"means": np.zeros(8)})})
 
@@ -330,7 +330,7 @@ def test_scores_outside_the_range_are_used_and_said_once(
             one_round(server, agents)
     assert [r.levelname for r in caplog.records] == ["WARNING"]
     assert "[0, 1]" in caplog.text
-    assert result(server)["recommended"]["mean"] > 5
+    assert summarise(server)["recommended"]["mean"] > 5
 
 
 @pytest.mark.parametrize(
@@ -355,12 +355,12 @@ def test_no_agents_at_all() -> None:
 
 def test_the_tree_as_data_and_text() -> None:
     server = fed_pne(10)
-    assert result(server)["recommended"] is None
-    assert tree(server) == []
+    assert summarise(server)["recommended"] is None
+    assert tree_rows(server) == []
     agents = [agent_of(server, tent, n) for n in range(10)]
     while not server.finished:
         one_round(server, agents)
-    rows = tree(server)
+    rows = tree_rows(server)
     assert json.loads(json.dumps(rows)) == rows
     assert len(rows) == server.sent[0]
     lines = tree_text(server).splitlines()
@@ -371,7 +371,7 @@ def test_the_tree_as_data_and_text() -> None:
 @pytest.mark.parametrize("smoothness", [0.01, 0.2, 4.0, 32.0])
 @pytest.mark.parametrize("agents", [1, 10])
 @pytest.mark.parametrize("epsilon", [None, 0.2])
-def test_the_advice_for_a_small_budget_helps(
+def test_the_remedy_for_a_small_budget_helps(
     smoothness: float, agents: int, epsilon: float | None
 ) -> None:
     """Larger where two nodes are pulled too often, smaller where too many are pulled once."""

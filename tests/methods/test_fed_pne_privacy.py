@@ -21,7 +21,7 @@ from flwr_fbo.methods.fed_pne.privacy import (
     mean_noise,
     private_means,
 )
-from flwr_fbo.methods.fed_pne.report import result
+from flwr_fbo.methods.fed_pne.report import summarise
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings, MeanNoise
 from flwr_fbo.privacy.calibration import gaussian_epsilon, gaussian_multiplier
 from flwr_fbo.privacy.entropy import Words, seeded_entropy
@@ -47,7 +47,7 @@ def tent(params: Mapping[str, Any], rng: np.random.Generator) -> float:
 
 @pytest.fixture(autouse=True)
 def _warn_again() -> None:
-    fed_pne_agent._outside_range.cache_clear()
+    fed_pne_agent._log_outside_range.cache_clear()
 
 
 def test_the_published_noise_and_where_it_ends() -> None:
@@ -220,7 +220,7 @@ def test_an_agent_declines_before_its_own_limit_is_exceeded() -> None:
         one_round(server, agents)
     assert server.stopped == "budget"
     assert all(0 < a.guarantees().one_user_epsilon <= 200.0 for a in agents)
-    assert result(server)["stopped"] == "budget"
+    assert summarise(server)["stopped"] == "budget"
     assert server.requests(range(10)) == {}
     again = fed_pne(10, epsilon=1.0)
     again.load_state_dict(server.state_dict())
@@ -249,8 +249,8 @@ def test_a_few_agents_without_budget_do_not_stop_the_rest() -> None:
     while not server.finished:
         one_round(server, agents)
     assert server.stopped == ""
-    assert server.outcomes()[-1][1].replies == 7
-    assert server.outcomes()[-1][1].pulls.sum() > 0
+    assert server.results()[-1][1].replies == 7
+    assert server.results()[-1][1].pulls.sum() > 0
 
 
 def test_a_users_budget_ends_the_search_before_it_is_broken() -> None:
@@ -272,7 +272,7 @@ def test_server_and_agents_agree_on_what_was_spent() -> None:
     while not server.finished:
         one_round(server, agents)
     assert agents[3].guarantees() == server.guarantees()
-    assert result(server)["guarantees"]["one reward"]["epsilon"] == pytest.approx(2.0, rel=1e-6)
+    assert summarise(server)["guarantees"]["one reward"]["epsilon"] == pytest.approx(2.0, rel=1e-6)
 
 
 def test_an_answer_that_is_lost_on_its_way_is_counted() -> None:
@@ -295,7 +295,7 @@ def test_utility_returns_as_epsilon_grows() -> None:
             agents = [agent_of(server, tent, 100 * seed + n) for n in range(20)]
             while not server.finished:
                 one_round(server, agents)
-            total += abs(result(server)["recommended"]["params"]["x"] - 0.3) / 2
+            total += abs(summarise(server)["recommended"]["params"]["x"] - 0.3) / 2
         return total
 
     assert distance(epsilon=0.2) > distance(epsilon=8.0)

@@ -117,9 +117,9 @@ def test_elimination_by_hand() -> None:
     means = np.array([0.9, 0.9 - 2 * width - variation - 0.001, 0.0, 0.9, 0.0, 0.0, 0.0, 0.0])
     means[2] = 0.9 - 2 * width - variation + 0.001
     elimination.update(means, 10)
-    outcome = elimination.outcomes[0]
-    np.testing.assert_allclose(outcome.widths, width)
-    np.testing.assert_array_equal(outcome.eliminated, [0, 1, 0, 0, 1, 1, 1, 1])
+    result = elimination.results[0]
+    np.testing.assert_allclose(result.widths, width)
+    np.testing.assert_array_equal(result.eliminated, [0, 1, 0, 0, 1, 1, 1, 1])
     assert elimination.nodes.index == (1, 2, 5, 6, 7, 8)
     assert elimination.nodes.depth == 4
 
@@ -128,7 +128,7 @@ def test_width_counts_the_pulls_that_really_happened() -> None:
     full, half = search(10), search(10)
     full.update(np.zeros(8), 10)
     half.update(np.zeros(8), 5)
-    ratio = half.outcomes[0].widths / full.outcomes[0].widths
+    ratio = half.results[0].widths / full.results[0].widths
     np.testing.assert_allclose(ratio, np.sqrt(2))
 
 
@@ -159,7 +159,7 @@ def test_the_horizon_is_kept_exactly(
         total += int(phase.pulls.sum())
         elimination.update(rng.random(len(phase.nodes)), agents)
     assert total == elimination.used == budget
-    assert elimination.phase == len(elimination.outcomes)
+    assert elimination.phase == len(elimination.results)
 
 
 @pytest.mark.parametrize(
@@ -173,7 +173,7 @@ def test_the_horizon_is_kept_exactly(
 )
 def test_the_last_phase_is_cut(last: str, expected: list[int]) -> None:
     elimination = search(10, last_phase=last)
-    elimination._promise = np.array([0.1, 0.3, 0.2])
+    elimination._parent_means = np.array([0.1, 0.3, 0.2])
     np.testing.assert_array_equal(elimination._cut(np.full(3, 4), 5), expected)
 
 
@@ -190,7 +190,7 @@ def test_a_stored_search_goes_on_the_same() -> None:
         whole.update(means, 20)
         resumed.update(means, 20)
         np.testing.assert_array_equal(whole.nodes.key, resumed.nodes.key)
-    assert len(whole.outcomes) > 2
+    assert len(whole.results) > 2
 
 
 def test_the_optimum_survives_under_the_theorys_constants() -> None:
@@ -200,10 +200,10 @@ def test_the_optimum_survives_under_the_theorys_constants() -> None:
         elimination = search(100, constants="theory", budget=3000)
         # Bernoulli-like noise of deviation 1/2, the most that rewards in [0, 1] can have
         play(elimination, lambda x, b=best: -np.abs(x[:, 0] - b), rng, noise=0.5)
-        for outcome in elimination.outcomes[:-1]:  # the last phase is cut
-            holds = (outcome.low[:, 0] <= best) & (best < outcome.high[:, 0])
+        for result in elimination.results[:-1]:  # the last phase is cut
+            holds = (result.low[:, 0] <= best) & (best < result.high[:, 0])
             assert holds.sum() == 1
-            assert not outcome.eliminated[holds].any()
+            assert not result.eliminated[holds].any()
 
 
 def test_rounds_and_calls_are_logarithmic_in_the_budget() -> None:
@@ -319,7 +319,7 @@ def test_every_discrete_point_is_found_and_the_budget_still_spent() -> None:
     elimination = search(50, space, budget=500)
     play(elimination, lambda x: -np.abs(x[:, 0] - space.to_unit({"n": 5})[0]))
     assert elimination.used == 500
-    last = elimination.outcomes[-1]
+    last = elimination.results[-1]
     assert space.from_unit(last.points[last.means.argmax()]) == {"n": 5}
 
 

@@ -1,8 +1,8 @@
 """Fed-PNE and DP-Fed-PNE (Li, Song, Honorio and Lin, "Federated X-armed bandit").
 
-One optimum for all agents, found in a handful of rounds and without a Gaussian process: a tree
-of boxes is searched from the top, every agent sends one mean a box, and boxes that cannot hold
-the optimum are eliminated.
+The method finds one optimum for all agents in a handful of rounds, without a Gaussian process.
+The server searches a tree of boxes from the top. Every agent sends one mean reward for each box,
+and boxes that cannot hold the optimum are eliminated.
 """
 
 from flwr_fbo.methods.method import Method

@@ -6,16 +6,16 @@ Notation
 paper                        here                                           shape
 ===========================  =============================================  ==========
 ``t_{m,h,i}``                ``pulls``                                      (K,)
-``r_{m,h,i,t}``              ``rewards``, flat; ``node`` says whose         (sum t,)
+``r_{m,h,i,t}``              ``rewards``, flat; ``node`` holds the node     (sum t,)
 ``mu_{m,h,i}``               ``means``                                      (K,)
 ===========================  =============================================  ==========
 
-An agent pulls the nodes it is asked to pull, through its evaluator: evaluation ``play`` of phase
-``p`` is made once, whatever crashes, and the next call goes on where the last one ended. Only
-means leave. A failed evaluation counts as reward 0, the low end of the range: a setting that
-cannot be evaluated is not one to recommend.
+An agent pulls the nodes that a request names, through its evaluator. Evaluation ``play`` of phase
+``p`` is made once, also after a crash: the next call continues where the last call ended. Only
+means leave the agent. A failed evaluation counts as reward 0, the low end of the range, because
+a setting that cannot be evaluated should not be recommended.
 
-It answers to any server that asks for means of pulls: the comparators use it too.
+The agent serves any server that asks for means of pulls. The comparators use the same agent.
 """
 
 from __future__ import annotations
@@ -42,18 +42,31 @@ from flwr_fbo.methods.owner import Owner
 from flwr_fbo.privacy.entropy import Entropy, system_entropy
 
 _log = logging.getLogger("flwr.fbo")
-_DRAWS = 2  # purpose of the generator that draws points, apart from the objective's own
+#: Purpose of the generator that draws points; the objective's generator has another key.
+_POINTS = 2
 
 
 class FedPNEAgent:
-    """An :class:`~flwr_fbo.core.protocol.Agent` that replies with means of rewards.
+    """The agent that pulls nodes and replies with the mean reward of each node.
 
-    ``limits`` are this agent's own: a release that would exceed them is declined, and so is every
-    release if the server asks for no noise at all. ``entropy`` is the operating system's unless a
-    test says otherwise.
+    Parameters
+    ----------
+    setup
+        The server's settings, which are public.
+    evaluator
+        Makes and records the evaluations.
+    records
+        Where releases are kept.
+    seed
+        Seed of the drawn points; privacy noise does not depend on the seed.
+    entropy
+        The source of privacy noise: the operating system, unless a test gives another source.
+    limits
+        The agent's own limits. A release that would exceed them is declined; where the server
+        asks for no noise, every release is declined.
     """
 
-    #: Records of what was released: kept so that asking again costs and reveals nothing.
+    #: Records of what was released: asking again then costs and reveals nothing.
     KIND = "release"
 
     def __init__(
@@ -71,14 +84,15 @@ class FedPNEAgent:
         self.noise = mean_noise(self.settings)
         self._limits = [limits] if limits is not None else []
         if self.settings.protects == "user" and self.settings.epsilon is not None:
-            promise = self.settings.epsilon * (1 + 1e-9)  # sigma was rounded up, epsilon as well
-            self._limits.append(PrivacyLimits(one_user=promise, delta=self.settings.delta))
+            stated = self.settings.epsilon * (1 + 1e-9)  # sigma was rounded up, epsilon as well
+            self._limits.append(PrivacyLimits(one_user=stated, delta=self.settings.delta))
         self._records, self._entropy = records, entropy or system_entropy()
         self._releases = {record["phase"]: record for record in records.read(self.KIND)}
 
     def answer(self, request: Request) -> Reply:
-        """The means of the nodes asked for, when all of their pulls have been made."""
+        """Return the means of the requested nodes, once all of their pulls have been made."""
         phase = int(request.values["phase"])
+        # A released mean is repeated as it was: new noise on the same rewards would reveal more.
         if self.settings.private and phase in self._releases:
             return Reply({"means": np.array(self._releases[phase]["means"])})
         pulls = request.arrays["pulls"].astype(np.int64)  # (K,)
@@ -92,33 +106,35 @@ class FedPNEAgent:
             return Reply(declined=UNFINISHED)
         if self.settings.private:
             return Reply({"means": self._release(phase, rewards, pulls)})
-        self._warn_of_range(rewards)
+        if rewards.min() < 0 or rewards.max() > 1:
+            _log_outside_range(self.settings.reward_low, self.settings.reward_high, private=False)
         means = np.bincount(node, rewards, minlength=len(pulls)) / pulls
         return Reply({"means": means})
 
     def guarantees(self) -> Guarantees | None:
-        """What this agent's releases so far reveal at most; None without noise."""
+        """Return what this agent's releases so far reveal at most; None without noise."""
         return guarantees(self.settings, self._pulls_released())
 
     @property
     def clipped(self) -> int:
-        """How many rewards were outside the stated range and clipped before release."""
+        """Return how many rewards were outside the stated range and clipped before release."""
         return sum(record["clipped"] for record in self._releases.values())
 
     def _points(self, request: Request, phase: int, pulls: Indices) -> Array:
-        """Where each pull is made: (sum t, D). Drawn ones are the same when asked again."""
+        """Return the point of each pull (sum t, D); points that are drawn are drawn once."""
         if "points" in request.arrays:
             return np.repeat(request.arrays["points"], pulls, axis=0)
-        rng = np.random.default_rng([*self.seed, _DRAWS, phase])
+        rng = np.random.default_rng([*self.seed, _POINTS, phase])
         boxes = zip(pulls, request.arrays["low"], request.arrays["high"], strict=True)
         return np.concatenate([self.space.sample(int(t), rng, a, b) for t, a, b in boxes])
 
     def _rewards(self, phase: int, points: Array) -> Array | None:
-        """The rewards of a phase, or None when this message's share of the work is done."""
+        """Return the rewards of a phase; None when this message's share of pulls is used up."""
         left = self.settings.pulls_per_message
         low, high = self.settings.reward_low, self.settings.reward_high
         rewards = np.zeros(len(points))
         for play, point in enumerate(points):
+            # Recorded evaluations are looked up, and do not count towards the share.
             if left is not None and self.evaluator.recorded(phase, play) is None:
                 if left == 0:
                     return None
@@ -129,10 +145,10 @@ class FedPNEAgent:
         return rewards
 
     def _release(self, phase: int, rewards: Array, pulls: Indices) -> Array:
-        """Noisy means; what they cost is stored with them, before they can leave."""
+        """Return noisy means, after recording the means together with their privacy cost."""
         clipped = int(((rewards < 0) | (rewards > 1)).sum())
         if clipped:
-            _outside_range(self.settings.reward_low, self.settings.reward_high, private=True)
+            _log_outside_range(self.settings.reward_low, self.settings.reward_high, private=True)
         means = private_means(self.noise, np.clip(rewards, 0.0, 1.0), pulls, self._entropy)
         record = {
             "phase": phase,
@@ -141,12 +157,13 @@ class FedPNEAgent:
             "clipped": clipped,
             "private": self._entropy.private,
         }
+        # Recorded before the means can leave: a crash may overcount the cost, never undercount it.
         self._records.append(self.KIND, record)
         self._releases[phase] = record
         return means
 
     def _exceeds(self, phase: int, pulls: Indices) -> bool:
-        """Whether this phase would break the evaluation budget or a privacy limit."""
+        """Say whether this phase would break the evaluation budget or a privacy limit."""
         made = len(self.evaluator.history)
         again = sum(self.evaluator.recorded(phase, j) is not None for j in range(pulls.sum()))
         if made - again + pulls.sum() > self.settings.budget:
@@ -155,17 +172,14 @@ class FedPNEAgent:
         return any(limits.exceeded(self.settings, pulls) for limits in self._limits)
 
     def _pulls_released(self) -> Indices:
+        """Return the numbers of pulls behind all released means."""
         pulls = [np.array(r["pulls"], dtype=np.int64) for r in self._releases.values()]
         return np.concatenate([np.zeros(0, dtype=np.int64), *pulls])
 
-    def _warn_of_range(self, rewards: Array) -> None:
-        if rewards.min() < 0 or rewards.max() > 1:
-            _outside_range(self.settings.reward_low, self.settings.reward_high, private=False)
 
-
-@cache
-def _outside_range(low: float, high: float, *, private: bool) -> None:
-    """Say so once in a process. The log is the agent's own; nothing of it is sent."""
+@cache  # once in a process for each range
+def _log_outside_range(low: float, high: float, *, private: bool) -> None:
+    """Write to the agent's own log that scores are outside the range; nothing of it is sent."""
     if private:
         _log.error("scores outside the stated range [%g, %g] are clipped to it", low, high)
     else:

@@ -1,33 +1,32 @@
-r"""What DP-Fed-PNE's noise is, and what its releases reveal.
+r"""The noise of DP-Fed-PNE, and what its releases reveal at most.
 
 Notation
 
 ==================  ==================================================  ======
 paper               here                                                shape
 ==================  ==================================================  ======
-``epsilon, delta``  ``settings.epsilon``, ``settings.delta``    scalar
+``epsilon, delta``  ``settings.epsilon``, ``settings.delta``            scalar
 ``sigma``           ``noise.sigma``; see :class:`MeanNoise`             scalar
 ``t_{m,h,i}``       ``pulls``                                           (K,)
 ==================  ==================================================  ======
 
-Rewards are in [0, 1]. An agent sends, for each node, the mean of ``t`` rewards with Gaussian
-noise. There is no trusted server: each agent adds its own, from the operating system's entropy.
-Two guarantees follow, for two neighbouring relations; both hold against the server and everyone
-else, whatever they know, and for the whole run, because each phase's noise is fresh and each
-evaluation enters one mean only.
+Rewards are in [0, 1]. For each node, an agent sends the mean of ``t`` rewards with Gaussian
+noise. No server is trusted: each agent adds its own noise, from the operating system's entropy.
+Two guarantees follow, for two neighbouring relations. Both hold against the server and everyone
+else, and for the whole run: each phase has fresh noise, and each evaluation enters one mean only.
 
-*One reward* (Definition 2). One evaluation's result is another. It moves one mean by at most
-``1 / t``, and no other release depends on it. A Gaussian of deviation ``s`` on that mean has
-``mu = 1 / (t s)``.
+*One reward* (Definition 2). Neighbours differ in the result of one evaluation. The result moves
+one mean by at most ``1 / t``, and no other release depends on the result. Gaussian noise of
+deviation ``s`` on that mean has ``mu = 1 / (t s)``.
 
-*One user*. All results of one agent are others. Every mean moves by at most 1, so a release of
-``K`` means of deviations ``s_i`` has ``mu^2 = sum 1 / s_i^2``, and such squares add up over phases,
-chosen as they may be by what was released before (Dong, Roth and Su 2022).
+*One user*. Neighbours differ in all results of one agent. Every mean moves by at most 1, so a
+release of ``K`` means with deviations ``s_i`` has ``mu^2 = sum 1 / s_i^2``. The squares add up
+over phases, even where a phase depends on what was released before (Dong, Roth and Su 2022).
 
 A Gaussian mechanism of parameter ``mu`` is (epsilon, delta)-private exactly when
 ``delta >= Phi(mu/2 - epsilon/mu) - e^epsilon Phi(-mu/2 - epsilon/mu)`` (Balle and Wang 2018).
-The paper's ``sigma^2 = 2 log(1.25/delta) / epsilon^2`` is proved for ``epsilon <= 1`` only; beyond
-that, and everywhere but in ``noise_on="reward"``, the exact condition is used.
+The paper's ``sigma^2 = 2 log(1.25/delta) / epsilon^2`` is proved for ``epsilon <= 1`` only. For
+larger epsilon, and everywhere but in ``noise_on="reward"``, the exact condition is used.
 """
 
 from __future__ import annotations
@@ -48,14 +47,14 @@ from flwr_fbo.privacy.noise import GAUSSIAN, draw_rounded
 
 @dataclass(frozen=True)
 class Guarantees:
-    """What releases reveal at most, for each of the two neighbouring relations."""
+    """The epsilons of all releases of one agent, one for each neighbouring relation."""
 
     delta: float
     one_reward_epsilon: float
     one_user_epsilon: float
 
     def to_dict(self) -> dict[str, dict[str, float]]:
-        """JSON-ready, each guarantee under its name."""
+        """Return each guarantee under the name of its neighbouring relation, JSON-ready."""
         return {
             "one reward": {"epsilon": self.one_reward_epsilon, "delta": self.delta},
             "one user": {"epsilon": self.one_user_epsilon, "delta": self.delta},
@@ -64,7 +63,7 @@ class Guarantees:
 
 @lru_cache(maxsize=64)
 def mean_noise(settings: FedPNESettings) -> MeanNoise:
-    """The noise that keeps the settings' promise; none where they make no promise."""
+    """Return the noise that keeps what the settings promise; no noise without ``epsilon``."""
     epsilon, delta = settings.epsilon, settings.delta
     if epsilon is None:
         return MeanNoise()
@@ -72,14 +71,22 @@ def mean_noise(settings: FedPNESettings) -> MeanNoise:
         return MeanNoise(math.sqrt(2 * math.log(1.25 / delta)) / epsilon, power=1)
     sigma = gaussian_multiplier(epsilon, delta)
     if settings.protects == "user":
-        # `most_means` means, each of sensitivity 1, are one release of sensitivity its root
+        # `most_means` means of sensitivity 1 are one release of sensitivity sqrt(most_means).
         return MeanNoise(math.sqrt(settings.most_means) * sigma, power=0)
     return MeanNoise(sigma, power=1 if settings.noise_on == "reward" else 2)
 
 
 @dataclass(frozen=True)
 class PrivacyLimits:
-    """An agent's own limits on what it reveals, at its own delta, whatever the server asks."""
+    """An agent's own limits on what it reveals, at its own delta, whatever the server asks.
+
+    Parameters
+    ----------
+    one_reward, one_user
+        The largest epsilon of each neighbouring relation; infinite without a limit.
+    delta
+        The delta at which both are counted.
+    """
 
     one_reward: float = math.inf
     one_user: float = math.inf
@@ -93,9 +100,9 @@ class PrivacyLimits:
             raise ValueError(f"`delta` must be in (0, 1), but got {self.delta!r}")
 
     def exceeded(self, settings: FedPNESettings, pulls: Indices) -> bool:
-        """Whether means of so many rewards each would break a limit; without noise, any would."""
+        """Say whether releasing means of ``pulls`` (K,) rewards each would break a limit."""
         spent = guarantees(settings, pulls, self.delta)
-        if spent is None:
+        if spent is None:  # without noise, every release breaks every limit
             return math.isfinite(min(self.one_reward, self.one_user))
         return spent.one_reward_epsilon > self.one_reward or spent.one_user_epsilon > self.one_user
 
@@ -103,7 +110,7 @@ class PrivacyLimits:
 def guarantees(
     settings: FedPNESettings, pulls: Indices, delta: float | None = None
 ) -> Guarantees | None:
-    """What means of so many rewards each, all of one agent, reveal; None without noise."""
+    """Return what one agent's means of ``pulls`` (K,) rewards each reveal; None without noise."""
     if not settings.private:
         return None
     delta = settings.delta if delta is None else delta
@@ -116,14 +123,15 @@ def guarantees(
 
 
 def private_means(noise: MeanNoise, rewards: Array, pulls: Indices, entropy: Entropy) -> Array:
-    """Algorithm 3, lines 8 and 9: means of the nodes' rewards in [0, 1], with noise: (K,).
+    """Return the nodes' means with noise, of rewards in [0, 1] (Algorithm 3, lines 8-9): (K,).
 
-    Rewards are put on a lattice (rounded down, by less than 2^-28 of the noise) that depends on
-    the noise alone, and summed as integers, so the sum of a node moves by at most one reward's
-    worth, exactly; the noise is an exact rounding of a Gaussian to that lattice.
+    Rewards are rounded down, by less than 2^-28 of the noise, to a lattice that depends on the
+    noise alone. They are summed as integers, so one reward moves the sum of its node by at most
+    one reward's worth, exactly. The noise is an exact rounding of a Gaussian to that lattice.
     """
     if rewards.size and not (rewards.min() >= 0 and rewards.max() <= 1):
-        raise ValueError("rewards must be in [0, 1] before noise is added, but are not")
+        # The offending rewards are private: the message must not show them.
+        raise ValueError("rewards must be in [0, 1] before noise is added, but some are outside")
     node = np.repeat(np.arange(len(pulls)), pulls)
     means = np.zeros(len(pulls))
     for t in np.unique(pulls):  # one or two values: pulls differ only in a cut phase
@@ -132,7 +140,10 @@ def private_means(noise: MeanNoise, rewards: Array, pulls: Indices, entropy: Ent
         deviation = noise.sigma if noise.power == 1 else math.sqrt(noise.variance(t)) * int(t)
         lattice = Lattice(deviation)
         if lattice.step > 1:
-            raise ValueError(f"noise of deviation {deviation:g} leaves nothing of the rewards")
+            raise ValueError(
+                f"noise on a sum of rewards must have a lattice step <= 1, but noise of deviation "
+                f"{deviation:g} has step {lattice.step:g}, which rounds every reward to 0"
+            )
         units = lattice.quantise(rewards[np.isin(node, rows)]).reshape(len(rows), int(t))
         added = draw_rounded(GAUSSIAN, lattice.units, len(rows) * draws, entropy)
         total = units.sum(axis=1) + added.reshape(len(rows), draws).sum(axis=1)  # (rows,)

@@ -1,4 +1,4 @@
-"""Regret of agents that seek one optimum for all."""
+"""The regret of agents that seek one optimum for all agents together."""
 
 from __future__ import annotations
 

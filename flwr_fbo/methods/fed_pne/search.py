@@ -7,25 +7,25 @@ paper               here                                                shape
 ==================  ==================================================  ======
 ``K^p``             ``search.nodes``, and ``phase.nodes`` as pulled     K
 ``p``               ``search.phase``, counted from 0                    int
-``h``               ``nodes.depth``
+``h``               ``nodes.depth``                                     int
 ``t_{m,h,i}``       ``phase.pulls``                                     (K,)
-``mu_{h,i}``        ``means`` (over agents), ``outcome.means``          (K,)
-``b_{h,i}``         ``outcome.widths``                                  (K,)
-``E^p``             ``outcome.eliminated``                              (K,)
+``mu_{h,i}``        ``means`` (over agents), ``result.means``           (K,)
+``b_{h,i}``         ``result.widths``                                   (K,)
+``E^p``             ``result.eliminated``                               (K,)
 ==================  ==================================================  ======
 
-Where the pseudo-code leaves or takes a choice:
+Decisions where the pseudo-code leaves a choice, or differs from the text:
 
-- ``h`` there starts at 1 while ``K^1`` is the root at depth 0, and grows with ``K`` ever after:
-  it runs one ahead. The proofs use the depth of the nodes, and so do we;
+- In the pseudo-code ``h`` starts at 1 while ``K^1`` is the root at depth 0, and both grow
+  together: ``h`` runs one ahead. The proofs use the depth of the nodes, and so does this module;
   ``depth_reading="literal"`` adds the one.
-- The text's criterion to stop growing is ``|K| tau_h >= M``, the pseudo-code's negation adds
-  "and ``tau_h > 1``" and is strict; the pseudo-code is followed.
+- The text stops growing at ``|K| tau_h >= M``. The pseudo-code's negation adds "and ``tau_h > 1``"
+  and is strict. The pseudo-code is followed.
 - A root whose own threshold exceeds ``M`` (theory's constants, or privacy noise) would be pulled
-  alone, compared with nothing. It is always split first.
-- Growth saves pulls by skipping depths at which agents would pull more than they must. Where a
-  limited number of means is what is scarce (``releases``), it would spend most of them on the
-  first phase, so there every depth is a phase.
+  alone, compared with nothing. The root is always split first.
+- Growth saves pulls by skipping depths at which agents would pull more than they must. Where the
+  number of means is limited (``releases``), growth would spend most of the means on the first
+  phase. There every depth is a phase.
 - The horizon is kept exactly. The last phase is cut: by default the children of the best nodes
   are pulled first until the budget ends.
 """
@@ -46,15 +46,15 @@ from flwr_fbo.search.partition import Mask, Nodes, Partition
 
 @dataclass(frozen=True, eq=False)
 class Phase:
-    """What every agent is to do next: pull these nodes so many times."""
+    """The nodes that every agent pulls next, and how often each agent pulls each node."""
 
     nodes: Nodes
     pulls: Indices  # (K,)
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
-    """A closed phase."""
+class PhaseResult:
+    """The pulled nodes of a closed phase: their boxes, means, widths and eliminations."""
 
     phase: int
     depth: int
@@ -69,17 +69,32 @@ class Outcome:
     eliminated: Mask  # (K,)
 
     def to_dict(self) -> dict[str, Any]:
-        """Arrays and JSON values; indices as text, since they leave 64 bits."""
+        """Return the result as arrays and JSON values."""
+        # Indices are stored as text: deep in the tree they exceed 64 bits.
         return {**vars(self), "index": [str(i) for i in self.index]}
 
     @classmethod
-    def from_dict(cls, state: Mapping[str, Any]) -> Outcome:
-        """The outcome that :meth:`to_dict` described."""
+    def from_dict(cls, state: Mapping[str, Any]) -> PhaseResult:
+        """Return the result that :meth:`to_dict` described."""
         return cls(**{**state, "index": tuple(int(i) for i in state["index"])})
 
 
 class NodeElimination:
-    """One search of the space, given a partition, a budget and the widths to trust."""
+    """One search of the space, given a partition, a budget and the confidence widths.
+
+    Parameters
+    ----------
+    partition
+        The tree of boxes.
+    confidence
+        The widths and thresholds.
+    budget
+        Pulls that each agent makes in all, kept exactly.
+    last_phase
+        How the last phase is cut to the budget: ``"best-first"``, ``"in-order"`` or ``"even"``.
+    releases
+        Most means that each agent may send in all; None is no limit.
+    """
 
     def __init__(
         self,
@@ -93,22 +108,22 @@ class NodeElimination:
         self.partition, self.confidence = partition, confidence
         self.budget, self.last_phase, self.releases = budget, last_phase, releases
         self.phase = self.used = self.released = 0
-        self.outcomes: list[Outcome] = []
+        self.results: list[PhaseResult] = []
         self.nodes = partition.root()
-        self._promise: Array = np.zeros(1)  # mean of each node's parent
+        self._parent_means: Array = np.zeros(1)  # mean of each node's parent: (K,)
         self._split()
         self._grow()
         self._check_first_phase()
 
     @property
     def finished(self) -> bool:
-        """Whether the budget, or the number of means that may be sent, is spent."""
+        """Say whether the budget, or the number of means that may be sent, is spent."""
         if self.used >= self.budget:
             return True
         return self.releases is not None and self.released + len(self.nodes) > self.releases
 
     def next(self) -> Phase:
-        """Algorithm 2, lines 8 and 9, cut to what is left of the budget."""
+        """Return the next phase, cut to what is left of the budget (Algorithm 2, lines 8-9)."""
         K, left = len(self.nodes), self.budget - self.used
         pulls = np.full(K, self.confidence.pulls(self.nodes.depth))
         if K * int(pulls[0]) > left:
@@ -117,15 +132,15 @@ class NodeElimination:
         return Phase(self.nodes.take(wanted), pulls[wanted])
 
     def update(self, means: Array, replies: int) -> None:
-        """Algorithm 2, lines 12 to 16: take in the means over ``replies`` agents."""
+        """Take in the phase's means (K,) over ``replies`` agents (Algorithm 2, lines 12-16)."""
         phase = self.next()
         nodes, pulls = phase.nodes, phase.pulls
         widths = self.confidence.width(pulls.astype(np.float64), replies)
         best = int(means.argmax())
         bound = means + widths + self.confidence.variation(nodes.depth)
         eliminated = bound < means[best] - widths[best]  # equation (1)
-        self.outcomes.append(
-            Outcome(
+        self.results.append(
+            PhaseResult(
                 phase=self.phase,
                 depth=nodes.depth,
                 index=nodes.index,
@@ -142,16 +157,16 @@ class NodeElimination:
         self.phase += 1
         self.used += int(pulls.sum())
         self.released += len(nodes)
-        self.nodes, self._promise = nodes.take(~eliminated), means[~eliminated]
+        self.nodes, self._parent_means = nodes.take(~eliminated), means[~eliminated]
         self._split()
         if not self.finished:
             self._grow()
 
     def _grow(self) -> None:
-        """Lines 5 to 7; growth beyond the budget's number of nodes can serve nothing."""
+        """Split all nodes until each deserves a pull by every agent (Algorithm 2, lines 5-7)."""
         if self.releases is not None:
             return
-        most = self.budget - self.used
+        most = self.budget - self.used  # more nodes than this could not be pulled even once
         while len(self.nodes) <= most:
             threshold = self.confidence.threshold(self.nodes.depth)
             if len(self.nodes) * threshold > self.confidence.agents and threshold > 1:
@@ -159,13 +174,14 @@ class NodeElimination:
             self._split()
 
     def _split(self) -> None:
+        """Replace every node by its children."""
         self.nodes, parent = self.partition.children(self.nodes)
-        self._promise = self._promise[parent]
+        self._parent_means = self._parent_means[parent]
 
     def _cut(self, pulls: Indices, left: int) -> Indices:
-        """``left`` pulls in all, given to the nodes as ``last_phase`` says."""
+        """Divide the last ``left`` pulls among the nodes as ``last_phase`` says: (K,)."""
         K = len(pulls)
-        first = np.argsort(-self._promise, kind="stable")
+        first = np.argsort(-self._parent_means, kind="stable")
         cut = np.zeros(K, dtype=np.int64)
         if self.last_phase == "even":
             cut[first] = left // K + (np.arange(K) < left % K)
@@ -176,28 +192,31 @@ class NodeElimination:
         return cut
 
     def _check_first_phase(self) -> None:
+        """Raise SettingsError where the budget or the means do not pay for one phase."""
         nodes, depth = len(self.nodes), self.nodes.depth
         need = nodes * self.confidence.pulls(depth)
         if need > self.budget:
             raise SettingsError(
                 f"`budget` must be enough for one phase, but with {self.confidence.agents} agents "
                 f"the first phase pulls {nodes} nodes {need // nodes} times each, and the budget "
-                f"(of one search) is {self.budget}; {self._advice(depth)}"
+                f"(of one search) is {self.budget}; {self._remedy(depth)}"
             )
         if self.releases is not None and nodes > self.releases:
             raise SettingsError(
                 f"`most-means` must be enough for one phase, but the first phase sends {nodes} "
-                f"means and may send {self.releases}"
+                f"means, and the limit (of one search) is {self.releases}"
             )
 
-    def _advice(self, depth: int) -> str:
-        """What makes the first phase cheaper, whose cost first falls and then rises with nu_1."""
-        if depth > 1:  # it grew beyond the root's children: a pull or two of many nodes
+    def _remedy(self, depth: int) -> str:
+        """Return what makes the first phase cheaper."""
+        # The cost of the first phase first falls and then rises with nu_1. Beyond the root's
+        # children the search has grown: a pull or two of many nodes.
+        if depth > 1:
             return "a smaller `smoothness` begins with fewer nodes"
         return "fewer pulls are needed with more agents, a larger `smoothness`, or less noise"
 
     def state_dict(self) -> dict[str, Any]:
-        """All that changes, as JSON values and arrays."""
+        """Return all that changes, as JSON values and arrays."""
         return {
             "phase": self.phase,
             "used": self.used,
@@ -207,8 +226,8 @@ class NodeElimination:
             "key": [str(k) for k in self.nodes.key.tolist()],
             "low": self.nodes.low,
             "high": self.nodes.high,
-            "promise": self._promise,
-            "outcomes": [outcome.to_dict() for outcome in self.outcomes],
+            "parent_means": self._parent_means,
+            "results": [result.to_dict() for result in self.results],
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -221,5 +240,5 @@ class NodeElimination:
             np.asarray(state["low"]),
             np.asarray(state["high"]),
         )
-        self._promise = np.asarray(state["promise"])
-        self.outcomes = [Outcome.from_dict(o) for o in state["outcomes"]]
+        self._parent_means = np.asarray(state["parent_means"])
+        self.results = [PhaseResult.from_dict(r) for r in state["results"]]

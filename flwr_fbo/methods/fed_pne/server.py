@@ -1,4 +1,4 @@
-r"""The server of Fed-PNE and DP-Fed-PNE: Algorithms 2 and 4 over agents that come and go.
+r"""The server of Fed-PNE and DP-Fed-PNE: Algorithms 2 and 4, with agents that come and go.
 
 Notation
 
@@ -8,17 +8,18 @@ paper               here                                                  shape
 ``M``               ``server.agents``                                     int
 ``mu_{m,h,i}``      ``reply.arrays["means"]``, what an agent sends        (K,)
 ``mu_{h,i}``        their mean over the agents that answered              (K,)
-``T_{h,i}``         replies times pulls: those that really happened
+``T_{h,i}``         replies times pulls: those that really happened       (K,)
 ==================  ====================================================  ==========
 
-A phase is one round: all its nodes go out together, and one mean a node comes back. An agent
-that is away misses the phase and nothing else. A phase with fewer answers than the quorum is
-asked again, of those who have not answered it; so is one that an agent reports to be still at
-work on (``pulls_per_message``). No agent pays for a phase twice.
+A phase takes one round: the request names all nodes of the phase, and each agent replies with
+one mean for each node. An agent that is away misses the phase and nothing else. The server asks
+a phase again in two cases: fewer agents answered than the quorum, or an agent is still working
+on the phase (``pulls_per_message``). Agents that have answered are not asked again, so no agent
+pays for a phase twice.
 
-With ``searches`` above 1, several searches with different decays run side by side, each with its
-share of the budget, and their phases share the rounds. That is the remedy where ``nu_1`` and
-``rho`` are unknown; the result is the best of them.
+With ``searches`` above 1, several searches with different decays run side by side. Each has its
+share of the budget, and their phases share the rounds. The best of their results is recommended.
+Use several searches where ``nu_1`` and ``rho`` are unknown.
 """
 
 from __future__ import annotations
@@ -36,20 +37,32 @@ from flwr_fbo.core.space import Space
 from flwr_fbo.methods.fed_pne import report
 from flwr_fbo.methods.fed_pne.privacy import Guarantees, guarantees, mean_noise
 from flwr_fbo.methods.fed_pne.regret import regret_per_agent
-from flwr_fbo.methods.fed_pne.search import NodeElimination, Outcome, Phase
+from flwr_fbo.methods.fed_pne.search import NodeElimination, Phase, PhaseResult
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise
 from flwr_fbo.methods.method import MethodServer, RunParameters
 from flwr_fbo.search.partition import Partition
 
 KIND = "fed-pne"
-#: Words with which an agent declines that mean more than "not this time".
+#: The words of a declining agent that the server acts on; all others mean "not this time".
 UNFINISHED, BUDGET = "unfinished", "budget"
-#: Why a run may end early, besides too many agents without budget: nobody answers any more.
+#: The value of ``stopped`` where no agent answers any more.
 STALLED = "stalled"
 
 
 class FedPNEServer(MethodServer):
-    """A :class:`~flwr_fbo.core.protocol.Server`; ``seed`` chooses the partition only."""
+    """The server of Fed-PNE, which collects means of nodes and eliminates nodes.
+
+    Parameters
+    ----------
+    space
+        The search space.
+    agents
+        How many agents take part.
+    settings
+        The settings of the search and of its privacy.
+    seed
+        Chooses the partition of the space, and nothing else.
+    """
 
     rounds: int | None = None  # as many as the elimination takes
 
@@ -58,28 +71,33 @@ class FedPNEServer(MethodServer):
             raise ValueError(f"`agents` must be >= 1, but got {agents}")
         self.space, self.agents, self.settings = space, agents, settings
         self.noise: MeanNoise = mean_noise(settings)
-        number = int(np.random.default_rng(seed).integers(2**63))
-        partition = Partition(space, settings.arity, settings.dimension_order, number)
-        self.searches = [
-            NodeElimination(
-                partition,
-                Confidence.of(settings, agents, decay, self.noise),
-                share,
-                last_phase=settings.last_phase,
-                releases=releases,
-            )
-            for decay, share, releases in zip(
-                settings.decays, self._shares(settings.budget), self._releases(), strict=True
-            )
-        ]
+        self.searches = self._new_searches(seed)
         self.quorum = max(1, math.ceil(settings.phase_quorum * agents))
         self.round = self.phase = 0
         self.sent = np.zeros(agents, dtype=np.int64)  # numbers sent by each agent
         self.stopped = ""
-        self._answered: dict[int, Array] = {}
-        self._retired: set[int] = set()
+        self._answered: dict[int, Array] = {}  # means of the open phase, by agent
+        self._retired: set[int] = set()  # agents whose budget is spent
         self._idle = 0  # rounds in a row without a new answer
         self._opened = 0  # the round in which the open phase was first asked
+
+    def _new_searches(self, seed: int) -> list[NodeElimination]:
+        """Return one search for each decay, all over the same partition."""
+        s = self.settings
+        number = int(np.random.default_rng(seed).integers(2**63))
+        partition = Partition(self.space, s.arity, s.dimension_order, number)
+        return [
+            NodeElimination(
+                partition,
+                Confidence.of(s, self.agents, decay, self.noise),
+                share,
+                last_phase=s.last_phase,
+                releases=releases,
+            )
+            for decay, share, releases in zip(
+                s.decays, self._shares(s.budget), self._releases(), strict=True
+            )
+        ]
 
     @classmethod
     def for_run(cls, run: RunParameters, settings: FedPNESettings, **options: Any) -> Self:
@@ -88,15 +106,15 @@ class FedPNEServer(MethodServer):
 
     @property
     def finished(self) -> bool:
-        """Whether every search has spent its budget, or too few agents will answer."""
+        """Say whether every search has spent its budget, or too few agents still answer."""
         return bool(self.stopped) or all(search.finished for search in self.searches)
 
     def setup(self) -> Setup:
-        """The public settings, and the space."""
+        """Return the space and the settings, which are public."""
         return Setup(KIND, self.space, self.settings.to_mapping())
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """The open phase, for those present who have not answered it and still will."""
+        """Return the open phase, for the present agents that still owe an answer."""
         if self.finished:
             return {}
         request = self._request()
@@ -104,12 +122,8 @@ class FedPNEServer(MethodServer):
         return {agent: request for agent in sorted(asked) if 0 <= agent < self.agents}
 
     def close(self, replies: Mapping[int, Reply]) -> None:
-        """Take in one round; the phase ends when it has its quorum and nobody is at work."""
-        request = self._request() if replies and not self.finished else None
-        for agent, reply in replies.items():  # all are checked before any is taken in
-            if request is None or not 0 <= agent < self.agents or agent in self._answered:
-                raise ReplyError(f"agent {agent} answers phase {self.phase} without being asked")
-            checked(request, reply)
+        """Take in one round; the phase ends with a quorum of answers and no agent at work."""
+        self._check(replies)
         at_work, known = False, len(self._answered)
         for agent, reply in replies.items():
             if not reply.declined:
@@ -124,27 +138,37 @@ class FedPNEServer(MethodServer):
             return
         if len(self._answered) >= self.quorum:
             self._end_phase()
+        # The quorum is out of reach once too many agents have no budget for this phase.
         elif len(self._retired - set(self._answered)) > self.agents - self.quorum:
             self.stopped = BUDGET
         elif self._idle >= self.settings.idle_rounds:
             self.stopped = STALLED
 
-    def outcomes(self) -> list[tuple[int, Outcome]]:
-        """All closed phases of all searches, each with the number of its search."""
-        return [(n, outcome) for n, s in enumerate(self.searches) for outcome in s.outcomes]
+    def _check(self, replies: Mapping[int, Reply]) -> None:
+        """Raise ReplyError for a reply that was not asked for; check all before any is used."""
+        request = self._request() if replies and not self.finished else None
+        for agent, reply in replies.items():
+            if request is None or not 0 <= agent < self.agents or agent in self._answered:
+                raise ReplyError(f"agent {agent} answers phase {self.phase} without being asked")
+            checked(request, reply)
+
+    def results(self) -> list[tuple[int, PhaseResult]]:
+        """Return the closed phases of all searches, each with the number of its search."""
+        return [(n, result) for n, search in enumerate(self.searches) for result in search.results]
 
     def guarantees(self) -> Guarantees | None:
-        """What any agent has released so far reveals at most this; None without noise.
+        """Return an upper bound of what any agent's releases reveal; None without noise.
 
-        A phase counts as released as soon as it was asked: an answer may be lost on its way.
+        A phase counts as released as soon as it was asked, because an answer may be lost on its
+        way.
         """
-        pulls = [outcome.pulls for _, outcome in self.outcomes()]
+        pulls = [result.pulls for _, result in self.results()]
         if self.round > self._opened:
             pulls += [phase.pulls for _, phase in self._phases()]
         return guarantees(self.settings, np.concatenate([np.zeros(0, dtype=np.int64), *pulls]))
 
     def state_dict(self) -> dict[str, Any]:
-        """All that changes; the partition follows from the arguments."""
+        """Return all that changes; the partition follows from the arguments."""
         return {
             "round": self.round,
             "phase": self.phase,
@@ -168,19 +192,22 @@ class FedPNEServer(MethodServer):
             search.load_state_dict(stored)
 
     def _shares(self, total: int) -> list[int]:
+        """Divide a total among the searches as evenly as integers allow."""
         n = self.settings.searches
         return [total // n + (i < total % n) for i in range(n)]
 
     def _releases(self) -> list[int] | list[None]:
-        """How many means each search may have sent, where a user's privacy limits them."""
+        """Return how many means each search may have sent; None where there is no limit."""
         if self.settings.private and self.settings.protects == "user":
             return self._shares(self.settings.most_means)
         return [None] * self.settings.searches
 
     def _phases(self) -> list[tuple[NodeElimination, Phase]]:
+        """Return the open phase of every search that still runs."""
         return [(search, search.next()) for search in self.searches if not search.finished]
 
     def _request(self) -> Request:
+        """Return the request for the open phases, whose nodes follow one another."""
         phases = [phase for _, phase in self._phases()]
         arrays = {"pulls": np.concatenate([p.pulls for p in phases]).astype(np.float64)}
         if self.settings.pull == "uniform":
@@ -198,7 +225,7 @@ class FedPNEServer(MethodServer):
         )
 
     def _end_phase(self) -> None:
-        """Algorithm 2, lines 11 to 16, with the mean over those who answered."""
+        """Average the answers and pass them on (Algorithm 2, lines 11-16)."""
         replies = np.stack([self._answered[agent] for agent in sorted(self._answered)])  # (m, K)
         means, start = replies.mean(axis=0), 0
         for search, phase in self._phases():
@@ -213,15 +240,15 @@ class FedPNEServer(MethodServer):
 
     @property
     def completed(self) -> bool:
-        """Say whether the budget was spent, and not given up for want of agents that answer."""
+        """Say whether the run spent its budget, and did not stop for lack of answers."""
         return self.finished and not self.stopped
 
     def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
-        """Return the recommended point, the tree that was searched, and what it cost."""
+        """Return the recommended point, the tree that was searched, and what the run cost."""
         return {
             "cumulative_regret_per_agent": regret_per_agent(histories),
-            **report.result(self),
-            "tree": report.tree(self),
+            **report.summarise(self),
+            "tree": report.tree_rows(self),
         }
 
     def files(self) -> dict[str, str]:
@@ -229,7 +256,7 @@ class FedPNEServer(MethodServer):
         return {"tree.txt": report.tree_text(self) + "\n"}
 
     def privacy(self) -> dict[str, Any] | None:
-        """Return the guarantee that the settings name, which holds against everybody."""
+        """Return the guarantee that ``protects`` names, which holds against everybody."""
         found = self.guarantees()
         if found is None:
             return None
@@ -239,6 +266,6 @@ class FedPNEServer(MethodServer):
             "delta": named["delta"],
             "budget": self.settings.epsilon,
             "private": True,
-            "exhausted": self.stopped == "budget",
+            "exhausted": self.stopped == BUDGET,
             "local": True,
         }

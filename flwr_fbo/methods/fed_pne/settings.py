@@ -1,4 +1,4 @@
-r"""What may be set in Fed-PNE, and the widths and thresholds that follow from it.
+r"""Settings of Fed-PNE, and the confidence widths and thresholds that follow from them.
 
 Notation
 
@@ -35,74 +35,97 @@ from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, set
 
 @dataclass(frozen=True)
 class FedPNESettings(Settings):
-    """Fed-PNE and DP-Fed-PNE. The defaults are the paper's experiments (App. E.1.5)."""
+    """Settings of Fed-PNE and DP-Fed-PNE.
 
-    budget: int = setting(1000, "evaluations each agent makes in all (T)", at_least(1))
+    The defaults of the search are those of the paper's experiments (App. E.1.5).
+    """
+
+    budget: int = setting(
+        1000, "evaluations that each agent makes in the whole run (T)", at_least(1)
+    )
     smoothness: float = setting(
         1.0, "how much the reward varies over the whole space (nu_1)", above(0)
     )
     decay: float = setting(
         0.5,
-        "factor by which that variation shrinks with every depth (rho)",
+        "factor by which the reward's variation shrinks with every depth of the tree (rho)",
         within(0, 1, open_low=True, open_high=True),
     )
     searches: int = setting(
         1,
-        "how many decays to try at once, decay^(1/i) for i = 1, 2, ...; they share the budget",
+        "searches with decays decay^(1/i), i = 1, 2, ..., that share the rounds and the budget",
         at_least(1),
     )
     constants: Literal["experiments", "theory"] = setting(
-        "experiments", "c and c_1 as in App. E.1.5 (0.1, 1) or Lemma B.2 (2, (2M)^(1/8))"
+        "experiments",
+        "constants c and c_1: 0.1 and 1 (App. E.1.5), or 2 and (2M)^(1/8) (Lemma B.2)",
     )
-    confidence_scale: float | None = setting(None, "c, if not as `constants` says", above(0))
-    confidence_inner: float | None = setting(None, "c_1, if not as `constants` says", above(0))
+    confidence_scale: float | None = setting(
+        None, "factor on the confidence widths (c); unset: as `constants` says", above(0)
+    )
+    confidence_inner: float | None = setting(
+        None,
+        "factor inside the logarithm of the confidence widths (c_1); unset: as `constants` says",
+        above(0),
+    )
     failure: float | None = setting(
         None,
-        "probability that a confidence bound may fail (delta); unset: 1 / agents",
+        "probability that a confidence bound may fail (the paper's delta); unset: 1 / agents",
         within(0, 1, open_low=True),
     )
-    arity: int = setting(2, "most children a node can have (k)", at_least(2))
+    arity: int = setting(2, "most children that a tree node can have (k)", at_least(2))
     dimension_order: Literal["random", "round-robin"] = setting(
-        "random", "which dimension a node is split along"
+        "random", "dimension that a tree node is split along: a random one, or each in turn"
     )
     pull: Literal["centre", "uniform"] = setting(
-        "centre", "where a node is evaluated: at its centre, or anew at random each time"
+        "centre",
+        "where a tree node is evaluated: at its centre, or at a new random point each time",
     )
     depth_reading: Literal["node", "literal"] = setting(
-        "node", "h in the thresholds: the nodes' depth, or one more as in the pseudo-code"
+        "node", "depth h in the thresholds: the nodes' depth, or one more as in the pseudo-code"
     )
     last_phase: Literal["best-first", "in-order", "even"] = setting(
         "best-first",
         "how the last phase is cut to the budget: children of the best nodes first, nodes in "
-        "their order, or fewer pulls of all",
+        "their order, or fewer pulls of every node",
     )
     phase_quorum: float = setting(
         0.5,
-        "share of the agents whose answers a phase needs; with fewer it is asked again",
+        "share of the agents whose answers a phase needs; with fewer the phase is asked again",
         within(0, 1, open_low=True),
     )
     idle_rounds: int = setting(
-        20, "rounds in a row without a single new answer after which the run ends", at_least(1)
+        20, "rounds in a row without a new answer after which the run ends", at_least(1)
     )
     pulls_per_message: int | None = setting(
-        None, "evaluations an agent makes before it reports that it is still at work", at_least(1)
+        None,
+        "most evaluations that an agent makes for one message; unset: all of the phase",
+        at_least(1),
     )
     reward_low: float = setting(0.0, "score that counts as reward 0")
     reward_high: float = setting(1.0, "score that counts as reward 1")
-    epsilon: float | None = setting(None, "privacy parameter; unset: no noise", above(0))
-    delta: float = setting(1e-5, "privacy's delta", within(0, 1, open_low=True, open_high=True))
+    epsilon: float | None = setting(
+        None, "privacy budget for what `protects` names; unset: no noise", above(0)
+    )
+    delta: float = setting(
+        1e-5,
+        "probability that the promise of `epsilon` leaves out",
+        within(0, 1, open_low=True, open_high=True),
+    )
     protects: Literal["reward", "user"] = setting(
-        "reward", "what epsilon protects: one evaluation, or all that an agent ever evaluates"
+        "reward", "what `epsilon` protects: one evaluation, or all evaluations of an agent"
     )
     noise_on: Literal["mean", "reward"] = setting(
-        "mean", "noise on each node's mean, or on every reward as published"
+        "mean", "what noise is added to: the mean of each tree node, or every reward (the paper)"
     )
     most_means: int = setting(
-        64, "means an agent sends in all when `protects` is user; the noise grows with it", above(0)
+        64,
+        "means that an agent may send in all where `protects` is user; more means, more noise",
+        above(0),
     )
 
     def check(self) -> None:
-        """Rules that tie several settings together."""
+        """Raise SettingsError where several settings contradict each other."""
         if not self.reward_low < self.reward_high:
             raise SettingsError(
                 "`reward-low` must be < `reward-high`, but got "
@@ -110,8 +133,8 @@ class FedPNESettings(Settings):
             )
         if self.protects == "user" and self.noise_on == "reward":
             raise SettingsError(
-                "`noise-on` must be mean where `protects` is user: noise on every reward costs "
-                "a user as many releases as rewards"
+                "`noise-on` must be mean where `protects` is user, but got reward: noise on every "
+                "reward would cost an agent one release for each reward"
             )
         if self.searches > self.budget:
             raise SettingsError(
@@ -121,40 +144,40 @@ class FedPNESettings(Settings):
 
     @property
     def decays(self) -> tuple[float, ...]:
-        """One decay for each search: towards 1, where the space is thought ever rougher."""
+        """Return the decay of each search; later searches assume a rougher function."""
         return tuple(self.decay ** (1 / i) for i in range(1, self.searches + 1))
 
     @property
     def private(self) -> bool:
-        """Whether agents add noise."""
+        """Say whether agents add noise."""
         return self.epsilon is not None
 
 
 @dataclass(frozen=True)
 class MeanNoise:
-    """Gaussian noise of one agent's mean of ``t`` rewards: variance ``sigma^2 / t^power``.
+    """Gaussian noise on one agent's mean of ``t`` rewards: variance ``sigma^2 / t^power``.
 
-    Power 1 is noise on every reward, as published (Algorithm 3, line 8); power 2 is one noise on
-    the mean, whose sensitivity to one reward is ``1 / t``; power 0 is one noise on the mean, whose
-    sensitivity to all of an agent's rewards is 1.
+    - Power 1 is noise on every reward, as published (Algorithm 3, line 8).
+    - Power 2 is one noise on the mean, whose sensitivity to one reward is ``1 / t``.
+    - Power 0 is one noise on the mean, whose sensitivity to all of an agent's rewards is 1.
     """
 
     sigma: float = 0.0
     power: int = 2
 
     def variance(self, pulls: Array | Indices) -> Array:
-        """Variance of the noise on a mean of that many rewards."""
+        """Return the variance of the noise on means of ``pulls`` (K,) rewards each: (K,)."""
         return np.asarray(self.sigma**2 / np.asarray(pulls, dtype=np.float64) ** self.power)
 
 
 @dataclass(frozen=True)
 class Confidence:
-    """Widths and thresholds of one search.
+    """The confidence widths and the thresholds of one search.
 
     With noise, Lemma D.3 replaces ``c = 2`` by ``sqrt(4 + 16 sigma^2)``: the squared width gains
     ``noise_scale`` (16) times the variance of the noise times ``log``. The experiments' ``c = 0.1``
-    is a bet that rewards vary little, which noise of known variance does not take part in: there
-    the noise's own Gaussian tail (``noise_scale`` 2) is added.
+    assumes that rewards vary little. Noise has a known variance, for which 0.1 would be too small:
+    there the Gaussian tail of the noise itself (``noise_scale`` 2) is added.
     """
 
     scale: float
@@ -162,7 +185,7 @@ class Confidence:
     smoothness: float
     decay: float
     agents: int
-    ahead: int = 0
+    ahead: int = 0  # 1 in the literal reading, where h runs one ahead of the depth
     noise: MeanNoise = MeanNoise()
     noise_scale: float = 2.0
 
@@ -174,7 +197,7 @@ class Confidence:
         decay: float | None = None,
         noise: MeanNoise | None = None,
     ) -> Confidence:
-        """What the settings mean for so many agents."""
+        """Return the widths and thresholds that the settings give for a number of agents."""
         theory = settings.constants == "theory"
         scale = settings.confidence_scale or (2.0 if theory else 0.1)
         inner = settings.confidence_inner or ((2 * agents) ** 0.125 if theory else 1.0)
@@ -192,12 +215,13 @@ class Confidence:
         )
 
     def variation(self, depth: int) -> float:
-        """How much the reward may vary inside a node: ``nu_1 rho^h``."""
+        """Return how much the reward may vary inside a node of a depth: ``nu_1 rho^h``."""
         return self.smoothness * self.decay ** (depth + self.ahead)
 
     def threshold(self, depth: int) -> int:
-        """Equation (3): pulls of a node, by all agents, that bring its width to its variation."""
+        """Return ``tau_h``: pulls by all agents that bring a node's width to its variation."""
         M, target = self.agents, self.variation(depth) ** 2
+        # Equation (3): width^2 = variation^2, with one term of the rewards and one of the noise.
         own, extra = self.scale**2 * self.log, self.noise_scale * self.noise.sigma**2 * self.log
         if self.noise.power == 1:
             own += extra
@@ -207,11 +231,11 @@ class Confidence:
         return math.ceil((own + math.sqrt(own**2 + 4 * extra * M * target)) / (2 * target))
 
     def pulls(self, depth: int) -> int:
-        """Algorithm 2, line 8: pulls of a node by each agent."""
+        """Return the pulls of a node by each agent (Algorithm 2, line 8)."""
         return math.ceil(self.threshold(depth) / self.agents)
 
     def width(self, pulls: Array, replies: int) -> Array:
-        """``b_{h,i}`` after so many pulls by each of the agents that answered."""
+        """Return ``b_{h,i}`` after ``pulls`` (K,) by each of the agents that answered: (K,)."""
         reward = self.scale**2 / (replies * pulls)
         noise = self.noise_scale * self.noise.variance(pulls) / replies
         return np.asarray(np.sqrt(self.log * (reward + noise)))
