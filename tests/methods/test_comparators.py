@@ -14,7 +14,7 @@ from flwr_fbo.core.protocol import Reply, ReplyError
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
 from flwr_fbo.methods.comparators import METHODS
-from flwr_fbo.methods.comparators.base import need
+from flwr_fbo.methods.comparators.base import import_extra
 from flwr_fbo.methods.comparators.fed1_ucb import Fed1UCBServer, Fed1UCBSettings, mesh
 from flwr_fbo.methods.comparators.fn_ucb import FNUCBAgent, FNUCBServer, FNUCBSettings, Network
 from flwr_fbo.methods.comparators.kernel_bandits import GPUCBServer, GPUCBSettings, UpperBound
@@ -70,8 +70,8 @@ def test_every_comparator_keeps_the_budget_and_resumes(name: str, space: Space) 
         replies = {n: agents[n].answer(request) for n, request in ours.items()}
         whole.close(replies)
         resumed.close(replies)
-    np.testing.assert_array_equal(whole.recommend(), resumed.recommend())
-    np.testing.assert_allclose(space.snap(whole.recommend())[0], whole.recommend(), atol=1e-12)
+    np.testing.assert_array_equal(whole.best_point(), resumed.best_point())
+    np.testing.assert_allclose(space.snap(whole.best_point())[0], whole.best_point(), atol=1e-12)
     spent = [len(agent.evaluator.history) for agent in agents]
     assert spent[1] == budget
     assert max(spent) <= budget
@@ -87,7 +87,7 @@ def test_every_comparator_finds_a_plain_optimum(name: str) -> None:
         one_round(server, agents)
     # The coarsest mesh has six arms: half a cell is 1/12. A network with few kinks is blunter.
     tolerance = 0.2 if name == "fn-ucb" else 1 / 12 + 0.02
-    assert abs(server.recommend()[0] - 0.3) <= tolerance
+    assert abs(server.best_point()[0] - 0.3) <= tolerance
 
 
 @pytest.mark.parametrize("name", INSTALLED)
@@ -114,10 +114,10 @@ def test_every_comparator_ends_when_nobody_answers(name: str) -> None:
 
 
 def test_names() -> None:
-    with pytest.raises(ValueError, match="unknown strategy `sgd`; known are .*hct"):
+    with pytest.raises(ValueError, match=r"unknown strategy `sgd`; known are .*hct"):
         find_method("sgd")
     with pytest.raises(ImportError, match=r"flwr-fbo\[benchmarks\]"):
-        need("benchmarks", "no_such_package.inside")
+        import_extra("benchmarks", "no_such_package.inside")
 
 
 # -- Fed1-UCB ---------------------------------------------------------------------------------

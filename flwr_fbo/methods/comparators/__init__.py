@@ -1,7 +1,7 @@
 """Published methods that seek one optimum for all, run on the same objectives as Fed-PNE.
 
-RGPE and TAF (``rgpe``, ``taf``) are here too. They have no server: a latecomer uses them with
-what earlier parties publish, so they are not registered as methods of a run.
+RGPE and TAF (``rgpe``, ``taf``) are here too. They have no server: an agent that joins late uses
+them with what the other agents publish. They are therefore not registered as methods of a run.
 """
 
 from flwr_fbo.methods.method import Method

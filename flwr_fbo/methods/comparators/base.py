@@ -1,12 +1,13 @@
-"""What the comparators' servers share: ask for the rewards of points, take in what came back.
+"""The base of the comparators' servers: they ask for rewards of points and report one point.
 
-Their agents are :class:`~flwr_fbo.methods.fed_pne.agent.FedPNEAgent`, so all methods face the same
-objectives, count evaluations alike and report the same cumulative regret per agent. Methods made
-for one objective run on the *global* one, as in the paper: a round asks every agent for the same
-point, and the mean of the answers is one evaluation (Remark 4.1).
+The comparators' agents are :class:`~flwr_fbo.methods.fed_pne.agent.FedPNEAgent`. All methods
+therefore face the same objectives, count evaluations alike, and report the same cumulative regret
+per agent. Methods made for one objective run on the *global* objective, as in the paper: in a
+round every agent evaluates the same point, and the mean of the answers is one evaluation
+(Remark 4.1).
 
-State is the history of answers. Restoring replays it, which also restores libraries whose state
-cannot be stored.
+The state of a :class:`PullServer` is the history of its answers. Restoring repeats the answers,
+which also restores libraries whose own state cannot be stored.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import importlib
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
 
@@ -32,9 +33,11 @@ from flwr_fbo.methods.method import MethodServer, RunParameters
 
 @dataclass(frozen=True)
 class ComparatorSettings(Settings):
-    """What every comparator needs to know."""
+    """The settings that every comparator has."""
 
-    budget: int = setting(1000, "evaluations each agent makes in all (T)", at_least(1))
+    budget: int = setting(
+        1000, "evaluations that each agent makes in the whole run (T)", at_least(1)
+    )
     reward_low: float = setting(0.0, "score that counts as reward 0")
     reward_high: float = setting(1.0, "score that counts as reward 1")
     idle_rounds: int = setting(
@@ -42,7 +45,7 @@ class ComparatorSettings(Settings):
     )
 
     def check(self) -> None:
-        """The range must not be empty."""
+        """Raise SettingsError where the range of scores is empty."""
         if not self.reward_low < self.reward_high:
             raise SettingsError(
                 "`reward-low` must be < `reward-high`, but got "
@@ -50,34 +53,31 @@ class ComparatorSettings(Settings):
             )
 
 
-@dataclass(frozen=True, eq=False)
-class Ask:
-    """Points to pull, and how often. With ``each``, row ``n`` is for agent ``n`` alone."""
-
-    points: Array  # (K, D)
-    pulls: Indices  # (K,)
-    each: bool = False
-
-
 S = TypeVar("S", bound=ComparatorSettings)
 
 
-class PullServer(MethodServer, Generic[S]):
-    """A :class:`~flwr_fbo.core.protocol.Server` around a method that asks and is told."""
+class ComparatorServer(MethodServer, Generic[S]):
+    """A server that seeks one point for all agents, and reports that point.
 
-    rounds: int | None = None
-    #: Evaluations that each agent was asked for so far.
-    used: int
-    _idle: int  # rounds in a row without any answer
-    _open: Ask  # what is being asked
+    Parameters
+    ----------
+    space
+        The search space.
+    agents
+        How many agents take part.
+    settings
+        The settings of the method.
+    seed
+        Seed of the method's own randomness, which is public.
+    """
 
     def __init__(self, space: Space, agents: int, settings: S, seed: int) -> None:
         if agents < 1:
             raise ValueError(f"`agents` must be >= 1, but got {agents}")
         self.space, self.agents, self.settings, self._seed = space, agents, settings, seed
         self.round = 0
-        self.sent = np.zeros(agents, dtype=np.int64)
-        self._restart()
+        self.sent = np.zeros(agents, dtype=np.int64)  # numbers sent by each agent
+        self.idle = 0  # rounds in a row without any answer
 
     @classmethod
     def for_run(cls, run: RunParameters, settings: Any, **options: Any) -> Self:
@@ -85,69 +85,106 @@ class PullServer(MethodServer, Generic[S]):
         return cls(run.space, run.agents, settings, run.seed)
 
     @abstractmethod
+    def best_point(self) -> Array:
+        """Return the point to use in the end: (D,)."""
+
+    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
+        """Return the recommended point, the regret and what the run cost."""
+        return {
+            "cumulative_regret_per_agent": regret_per_agent(histories),
+            "rounds": self.round,
+            "numbers_sent_per_agent": float(np.mean(self.sent)),
+            "recommended": {"params": self.space.from_unit(self.best_point())},
+        }
+
+
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """Points to pull, and how often. With ``per_agent``, row ``n`` is for agent ``n`` alone."""
+
+    points: Array  # (K, D)
+    pulls: Indices  # (K,)
+    per_agent: bool = False
+
+
+class PullServer(ComparatorServer[S]):
+    """A server around a method that asks for rewards of points and is given the rewards.
+
+    A subclass defines :meth:`start`, :meth:`ask`, :meth:`tell` and :meth:`best_point`.
+    """
+
+    rounds: int | None = None
+    #: Evaluations that each agent was asked for so far.
+    used: int
+    _open: Ask  # the question of this round
+
+    def __init__(self, space: Space, agents: int, settings: S, seed: int) -> None:
+        super().__init__(space, agents, settings, seed)
+        self._restart()
+
+    @abstractmethod
     def start(self, rng: np.random.Generator) -> None:
         """Begin the method anew; all its public randomness comes from ``rng``."""
 
     @abstractmethod
     def ask(self) -> Ask:
-        """What to pull next; called once before every :meth:`tell`."""
+        """Return what to pull next; called once before every :meth:`tell`."""
 
     @abstractmethod
     def tell(self, ask: Ask, rewards: Array, replies: int) -> None:
-        """The mean rewards (K,); NaN for agents that are away when each has its own point."""
+        """Take in the mean rewards (K,) over ``replies`` agents.
 
-    @abstractmethod
-    def recommend(self) -> Array:
-        """The point to use in the end: (D,)."""
+        Where each agent has its own point, rewards of absent agents are NaN.
+        """
 
     @property
     def finished(self) -> bool:
-        """Whether the budget is spent, or nobody answers any more."""
-        return self.used >= self.settings.budget or self._idle >= self.settings.idle_rounds
+        """Say whether the budget is spent, or no agent answers any more."""
+        return self.used >= self.settings.budget or self.idle >= self.settings.idle_rounds
 
     @property
     def left(self) -> int:
-        """Evaluations each agent may still make."""
+        """Return how many evaluations each agent may still make."""
         return self.settings.budget - self.used
 
     def setup(self) -> Setup:
-        """The agents are those of Fed-PNE, without noise."""
+        """Return the setup of Fed-PNE's agents, without noise."""
         s = self.settings
         agent = FedPNESettings(budget=s.budget, reward_low=s.reward_low, reward_high=s.reward_high)
         return Setup(KIND, self.space, agent.to_mapping())
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """The open question, for all who are present."""
+        """Return the open question, for all agents that are present."""
         if self.finished:
             return {}
         return {n: self._request(n) for n in sorted(set(present)) if 0 <= n < self.agents}
 
     def close(self, replies: Mapping[int, Reply]) -> None:
-        """Take in one round; with no answer at all it is asked again."""
-        for agent, reply in replies.items():
+        """Take in one round; with no answer at all, the same question stays open."""
+        for agent, reply in replies.items():  # all are checked before any is used
             if self.finished or not 0 <= agent < self.agents:
                 raise ReplyError(f"agent {agent} answers without being asked")
             checked(self._request(agent), reply)
         means = {n: r.arrays["means"] for n, r in replies.items() if not r.declined}
         self.round += 1
-        self._idle = 0 if means else self._idle + 1
+        self.idle = 0 if means else self.idle + 1
         if not means:
             return
         for agent, sent in means.items():
             self.sent[agent] += len(sent)
-        if self._open.each:
+        if self._open.per_agent:
             rewards = np.full(self.agents, np.nan)
             rewards[list(means)] = [float(m[0]) for m in means.values()]
         else:
             rewards = np.stack([means[n] for n in sorted(means)]).mean(axis=0)  # (K,)
-        self._take(rewards, len(means))
+        self._record(rewards, len(means))
 
     def state_dict(self) -> dict[str, Any]:
-        """Every answer so far, end to end."""
+        """Return every answer so far, one after another in one array."""
         rewards = [r for r, _ in self._answers]
         return {
             "round": self.round,
-            "idle": self._idle,
+            "idle": self.idle,
             "sent": self.sent.copy(),
             "rewards": np.concatenate([np.zeros(0), *rewards]),
             "sizes": np.array([len(r) for r in rewards], dtype=np.int64),
@@ -155,35 +192,35 @@ class PullServer(MethodServer, Generic[S]):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Start anew and replay."""
+        """Start the method anew, and repeat all stored answers."""
         self._restart()
         answers = np.split(np.asarray(state["rewards"]), np.cumsum(state["sizes"])[:-1])
+        # With no answers at all, np.split still returns one empty array.
         for rewards, replies in zip(
             answers[: len(state["replies"])], state["replies"], strict=True
         ):
-            self._take(rewards, int(replies))
-        self.round, self._idle = state["round"], state["idle"]
+            self._record(rewards, int(replies))
+        self.round, self.idle = state["round"], state["idle"]
         self.sent = np.array(state["sent"], dtype=np.int64)
 
-    def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
-        """Return the recommended point, the regret and what the run cost."""
-        return comparator_findings(self, histories)
-
     def _restart(self) -> None:
-        self.used = self._idle = 0
+        """Begin the method anew, without answers."""
+        self.used = self.idle = 0
         self._answers: list[tuple[Array, int]] = []
         self.start(np.random.default_rng(self._seed))
         self._open = self.ask()
 
-    def _take(self, rewards: Array, replies: int) -> None:
+    def _record(self, rewards: Array, replies: int) -> None:
+        """Pass one answer to the method, and ask the next question."""
         self._answers.append((rewards, replies))
-        self.used += 1 if self._open.each else int(self._open.pulls.sum())
+        self.used += 1 if self._open.per_agent else int(self._open.pulls.sum())
         self.tell(self._open, rewards, replies)
         if not self.finished:
             self._open = self.ask()
 
     def _request(self, agent: int) -> Request:
-        rows = slice(agent, agent + 1) if self._open.each else slice(None)
+        """Return the open question as one agent is asked it."""
+        rows = slice(agent, agent + 1) if self._open.per_agent else slice(None)
         pulls = self._open.pulls[rows].astype(np.float64)
         return Request(
             kind="pull",
@@ -194,28 +231,8 @@ class PullServer(MethodServer, Generic[S]):
         )
 
 
-class _Recommends(Protocol):
-    space: Space
-    round: int
-    sent: Indices
-
-    def recommend(self) -> Array: ...
-
-
-def comparator_findings(
-    server: _Recommends, histories: Sequence[Sequence[Evaluation]]
-) -> dict[str, Any]:
-    """Return what a comparator's result says besides what all results say."""
-    return {
-        "cumulative_regret_per_agent": regret_per_agent(histories),
-        "rounds": server.round,
-        "numbers_sent_per_agent": float(np.mean(server.sent)),
-        "recommended": {"params": server.space.from_unit(server.recommend())},
-    }
-
-
-def need(extra: str, module: str) -> Any:
-    """A module that only an extra installs, or the error that says which."""
+def import_extra(extra: str, module: str) -> Any:
+    """Return a module that only an extra installs, or raise ImportError that names the extra."""
     try:
         return importlib.import_module(module)
     except ImportError:

@@ -27,23 +27,29 @@ from flwr_fbo.core.settings import SettingsError, above, at_least, setting
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer
 
+#: Most points of a mesh, which is held in memory.
+MOST_POINTS = 1_000_000
+
 
 @dataclass(frozen=True)
 class Fed1UCBSettings(ComparatorSettings):
-    """The mesh and the phases."""
+    """Settings of the mesh and of the phases."""
 
-    arms: int = setting(10, "arms along each dimension (K)", at_least(1))
-    kappa: float = setting(1.0, "pulls of an arm in a phase over ln T", above(0))
-    deviation: float = setting(0.5, "sub-Gaussian deviation of a reward (sigma)", above(0))
+    arms: int = setting(10, "arms along each dimension of the mesh (K)", at_least(1))
+    kappa: float = setting(1.0, "pulls of an arm in one phase, as a multiple of ln T", above(0))
+    deviation: float = setting(0.5, "sub-Gaussian deviation of one reward (sigma)", above(0))
 
 
 def mesh(space: Space, arms: int, rng: np.random.Generator) -> Array:
-    """``arms`` points along each dimension, from a random start; distinct points of the space."""
+    """Return ``arms`` points along each dimension from a random start, without duplicates: (K, D).
+
+    A finite space returns its own points.
+    """
     if space.points is not None:
         return space.points
-    if arms**space.dimension > 1_000_000:
+    if arms**space.dimension > MOST_POINTS:
         raise SettingsError(
-            f"`arms` must give at most 1000000 points, but {arms} along each of "
+            f"`arms` must give at most {MOST_POINTS} points, but {arms} along each of "
             f"{space.dimension} dimensions is {arms**space.dimension}"
         )
     axes = [(rng.uniform() + np.arange(arms)) / arms for _ in range(space.dimension)]
@@ -52,10 +58,10 @@ def mesh(space: Space, arms: int, rng: np.random.Generator) -> Array:
 
 
 class Fed1UCBServer(PullServer[Fed1UCBSettings]):
-    """A phase a round; the last arm standing is pulled for the rest of the budget."""
+    """The server of Fed1-UCB: one phase a round, until one arm takes the rest of the budget."""
 
     def start(self, rng: np.random.Generator) -> None:
-        """See :class:`PullServer`."""
+        """Draw the mesh; all arms are active."""
         self._arms = mesh(self.space, self.settings.arms, rng)  # (K, D)
         self._total = np.zeros(len(self._arms))  # sum of rewards, mean over agents
         self._pulled = np.zeros(len(self._arms), dtype=np.int64)
@@ -63,7 +69,7 @@ class Fed1UCBServer(PullServer[Fed1UCBSettings]):
         self.per_phase = math.ceil(self.settings.kappa * math.log(max(self.settings.budget, 2)))
 
     def ask(self) -> Ask:
-        """See :class:`PullServer`."""
+        """Return all active arms, with f(p) pulls each, or all that is left for the last arm."""
         each = self.left if len(self._active) == 1 else self.per_phase
         pulls = np.full(len(self._active), each)
         pulls = np.clip(self.left - (np.cumsum(pulls) - pulls), 0, pulls)  # cut to the budget
@@ -71,18 +77,18 @@ class Fed1UCBServer(PullServer[Fed1UCBSettings]):
         return Ask(self._arms[self._asked], pulls[pulls > 0])
 
     def tell(self, ask: Ask, rewards: Array, replies: int) -> None:
-        """See :class:`PullServer`."""
+        """Add the rewards to the arms' sums, and eliminate arms at the end of a phase."""
         self._total[self._asked] += rewards * ask.pulls
         self._pulled[self._asked] += ask.pulls
         if len(self._asked) < len(self._active) or self.finished:
             return  # the budget ended within the phase
         s, active = self.settings, self._active
         means, pulled = self._total[active] / self._pulled[active], self._pulled[active]
-        bound = s.deviation * np.sqrt(4 * math.log(max(s.budget, 2)) / (replies * pulled))
+        bound = s.deviation * np.sqrt(4 * math.log(max(s.budget, 2)) / (replies * pulled))  # B_p
         self._active = active[means + bound > (means - bound).max()]
 
-    def recommend(self) -> Array:
-        """The surviving arm of the best mean."""
+    def best_point(self) -> Array:
+        """Return the surviving arm with the best mean: (D,)."""
         means = np.full(len(self._arms), -np.inf)
         seen = self._active[self._pulled[self._active] > 0]
         means[seen] = self._total[seen] / self._pulled[seen]

@@ -11,13 +11,14 @@ paper                 here                                              shape
 ``lambda``            ``settings.ridge``                                scalar
 ====================  ================================================  ======
 
-Defaults are those of the public KernelTS code that the Fed-PNE paper ran: the kernel
-``exp(-|x - x'|)``, ``lambda = 1``, ``nu = 0.01``. Both search the whole space with this package's
-argmax, every round.
+The defaults are those of the public KernelTS code that the Fed-PNE paper ran: the kernel
+``exp(-|x - x'|)``, ``lambda = 1``, ``nu = 0.01``. Both methods search the whole space with this
+package's argmax in every round.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import Literal, cast
 
@@ -34,44 +35,49 @@ from flwr_fbo.search.acquisition import argmax
 
 @dataclass(frozen=True)
 class KernelSettings(ComparatorSettings):
-    """The Gaussian process."""
+    """Settings of the Gaussian process that both methods use."""
 
-    kernel: Literal["se", "matern12", "matern32", "matern52"] = setting("matern12", "kernel")
-    lengthscale: float = setting(1.0, "length scale on the unit cube", above(0))
-    ridge: float = setting(1.0, "variance of the noise that is assumed (lambda)", above(0))
+    kernel: Literal["se", "matern12", "matern32", "matern52"] = setting(
+        "matern12", "kernel of the Gaussian process"
+    )
+    lengthscale: float = setting(1.0, "length scale of `kernel` in the unit cube", above(0))
+    ridge: float = setting(
+        1.0, "noise variance that the Gaussian process assumes (lambda)", above(0)
+    )
 
 
 @dataclass(frozen=True)
 class KernelTSSettings(KernelSettings):
-    """Thompson sampling."""
+    """Settings of Thompson sampling."""
 
-    spread: float = setting(0.01, "factor on the posterior's deviation (v_t)", above(0))
+    spread: float = setting(
+        0.01, "factor on the posterior's standard deviation in a sample (v_t)", above(0)
+    )
 
 
 @dataclass(frozen=True)
 class GPUCBSettings(KernelSettings):
-    """Upper confidence bounds."""
+    """Settings of upper confidence bounds."""
 
-    width: float = setting(0.5, "factor on the posterior's deviation (sqrt beta_t)", above(0))
+    width: float = setting(
+        0.5, "factor on the posterior's standard deviation in the bound (sqrt beta_t)", above(0)
+    )
 
 
 class _KernelServer(PullServer[KernelSettings]):
-    """One point a round, of every agent."""
+    """A server around a Gaussian process: every agent pulls the same point once a round."""
 
     def start(self, rng: np.random.Generator) -> None:
-        """See :class:`PullServer`."""
+        """Begin with a Gaussian process without data."""
         self._rng = rng
         self._units = np.zeros((0, self.space.dimension))
         self._rewards = np.zeros(0)
-        self._gp = self._process(self._rewards)
-
-    def _process(self, scores: Array) -> GaussianProcess:
-        s = self.settings
-        empty = np.zeros((0, self.space.embedding_dimension))
-        return GaussianProcess(kernel_named(s.kernel, s.lengthscale), s.ridge, empty, scores)
+        s, empty = self.settings, np.zeros((0, self.space.embedding_dimension))
+        kernel = kernel_named(s.kernel, s.lengthscale)
+        self._gp = GaussianProcess(kernel, s.ridge, empty, self._rewards)
 
     def ask(self) -> Ask:
-        """See :class:`PullServer`."""
+        """Return the argmax of the acquisition; the first point is random."""
         if not len(self._rewards):
             return Ask(self.space.sample(1, self._rng), np.array([1]))
         best = self._units[np.argsort(-self._gp.posterior(self._gp.x)[0])[:5]]
@@ -79,29 +85,30 @@ class _KernelServer(PullServer[KernelSettings]):
         return Ask(self.space.snap(point), np.array([1]))
 
     def tell(self, ask: Ask, rewards: Array, replies: int) -> None:
-        """See :class:`PullServer`."""
+        """Add the point and its mean reward to the Gaussian process."""
         self._units = np.concatenate([self._units, ask.points])
         self._rewards = np.concatenate([self._rewards, rewards])
         centred = self._rewards - self._rewards.mean()  # agents' offsets are no signal
         self._gp = self._gp.with_data(self.space.embed(self._units), centred)
 
-    def recommend(self) -> Array:
-        """The pulled point of the highest posterior mean."""
+    def best_point(self) -> Array:
+        """Return the pulled point with the highest posterior mean: (D,)."""
         return np.asarray(self._units[int(self._gp.posterior(self._gp.x)[0].argmax())])
 
+    @abstractmethod
     def _acquisition(self) -> Surface:
-        raise TypeError(f"{type(self).__name__} has no acquisition")
+        """Return the surface whose argmax is pulled next."""
 
 
 class KernelTSServer(_KernelServer):
-    """The argmax of a function drawn from the posterior."""
+    """The server of KernelTS: it pulls the argmax of a function drawn from the posterior."""
 
     def _acquisition(self) -> Surface:
         return self._gp.sample_path(self._rng, cast(KernelTSSettings, self.settings).spread)
 
 
 class GPUCBServer(_KernelServer):
-    """The argmax of mean plus width times deviation."""
+    """The server of GP-UCB: it pulls the argmax of mean plus width times deviation."""
 
     def _acquisition(self) -> Surface:
         return UpperBound(self._gp, cast(GPUCBSettings, self.settings).width)
@@ -109,7 +116,7 @@ class GPUCBServer(_KernelServer):
 
 @dataclass(frozen=True, eq=False)
 class UpperBound(Surface):
-    """``mu(x) + width sigma(x)``, with its gradient."""
+    """The surface ``mu(x) + width sigma(x)`` of a Gaussian process, with its gradient."""
 
     gp: GaussianProcess
     width: float
@@ -124,12 +131,13 @@ class UpperBound(Surface):
         gp, kernel = self.gp, self.gp.kernel
         scales = np.broadcast_to(np.asarray(kernel.lengthscales) ** 2, x.shape[1])
         correlation, slope = kernel.profile(squared_distance(x, gp.x, kernel.lengthscales))
-        cross = kernel.variance * correlation  # (n, t)
+        cross = kernel.variance * correlation  # k(x, x_t): (n, t)
         solved = gp.solve(np.column_stack([gp.y, cross.T]))  # (t, 1 + n)
         alpha, half = solved[:, 0], solved[:, 1:].T  # (t,), (n, t)
         variance = np.maximum(kernel.variance - (cross * half).sum(axis=1), 1e-12)
         deviation = np.sqrt(variance)
         weight = alpha - (self.width / deviation)[:, None] * half  # d bound / d cross: (n, t)
+        # Chain rule: d cross / d x is the kernel's slope times 2 (x - x_t) / scales.
         pull = 2.0 * kernel.variance * slope * weight
         gradient = (pull.sum(axis=1)[:, None] * x - pull @ gp.x) / scales
         return cross @ alpha + self.width * deviation, gradient

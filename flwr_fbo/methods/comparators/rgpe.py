@@ -10,10 +10,11 @@ paper                   here                                        shape
 ``mu, sigma^2``         ``sum w_i mu_i``, ``sum w_i^2 sigma_i^2``   (n,)
 ======================  ==========================================  ============
 
-A model's loss is the number of pairs of the target's observations that a draw from it ranks
-wrongly. The target's own draws are from the model without the observation that is compared. A
-model weighs as often as it has the least loss; the target wins ties. Against dilution by many
-others, a model whose median loss exceeds the 95th percentile of the target's is left out.
+A model's loss is the number of pairs of the target's observations that a draw from the model
+ranks wrongly. The target's own draws are from the model without the observation that is compared.
+A model's weight is the share of draws in which the model has the least loss; the target wins
+ties. Many other models would dilute the weights: a model is left out if its median loss exceeds
+the 95th percentile of the target's.
 """
 
 from __future__ import annotations
@@ -31,27 +32,29 @@ from flwr_fbo.methods.comparators.transfer import (
 )
 from flwr_fbo.models.gp import GaussianProcess
 
-#: With fewer observations leaving one out says nothing: all models then weigh the same.
+#: With fewer observations, leaving one out teaches nothing, and all models have equal weights.
 LEAST_OBSERVATIONS = 3
 
 
 @dataclass(frozen=True)
 class RGPESettings(TransferSettings):
-    """How draws become weights."""
+    """Settings of the ensemble's weights."""
 
-    draws: int = setting(256, "draws from every model that are ranked (S)", at_least(1))
+    draws: int = setting(256, "draws from every model whose rankings are compared (S)", at_least(1))
     discard: float = setting(
-        95.0, "percentile of the target's loss above which a model is left out", within(0, 100)
+        95.0,
+        "percentile of the target's losses; a model with a larger median loss is left out",
+        within(0, 100),
     )
 
 
 class RGPEAgent(TransferAgent[RGPESettings]):
-    """Expected improvement under the ensemble."""
+    """Expected improvement under the ensemble of all agents' models."""
 
-    #: Of the others and, last, of the target's own model: (N + 1,).
+    #: Weights of the other models and, last, of the target's own model: (N + 1,).
     weights: Array
 
-    def _prepare(self, model: GaussianProcess, rng: np.random.Generator) -> None:
+    def _weigh(self, model: GaussianProcess, rng: np.random.Generator) -> None:
         count, seen = self.surrogates.count, len(model.y)
         if seen < LEAST_OBSERVATIONS:
             self.weights = np.full(count + 1, 1.0 / (count + 1))
@@ -62,12 +65,12 @@ class RGPEAgent(TransferAgent[RGPESettings]):
         losses = np.vstack([ranking_losses(drawn, model.y), own[None, :]])  # (N + 1, S)
         self.weights = ensemble_weights(losses, self.settings.discard)
 
-    def _value(self, model: GaussianProcess, x: Array) -> Array:
+    def _acquisition(self, model: GaussianProcess, x: Array) -> Array:
         mean, variance = model.posterior(x)
         own = self.weights[-1]
         mean, variance = own * mean, own**2 * variance
         used = np.flatnonzero(self.weights[:-1])
-        if len(used):
+        if len(used):  # most models have no weight, and need no prediction
             means, variances = self.surrogates.posterior(x, used)
             mean = mean + self.weights[used] @ means
             variance = variance + self.weights[used] ** 2 @ variances
@@ -75,9 +78,9 @@ class RGPEAgent(TransferAgent[RGPESettings]):
 
 
 def ensemble_weights(losses: Array, discard: float = 95.0) -> Array:
-    """How often each model has the least loss of a draw, the last (the target) winning ties.
+    """Return how often each model has the least loss (N + 1, S) of a draw: (N + 1,).
 
-    From losses (N + 1, S) to weights (N + 1,), which sum to one.
+    The last model is the target's, which wins ties. The weights sum to one.
     """
     target = losses[-1]
     out = np.median(losses[:-1], axis=1) > np.percentile(target, discard)
@@ -88,34 +91,38 @@ def ensemble_weights(losses: Array, discard: float = 95.0) -> Array:
 
 
 def ranking_losses(drawn: Array, y: Array) -> Array:
-    """Misranked pairs of scores y (t,) for draws (..., t): (...)."""
+    """Return the number of pairs of scores y (t,) that draws (..., t) rank wrongly: (...)."""
     losses = np.zeros(drawn.shape[:-1])
-    for j in range(len(y)):  # a row of pairs at a time: all at once would not fit
+    for j in range(len(y)):  # a row of pairs at a time: all at once would not fit in memory
         losses += ((drawn[..., j, None] < drawn) ^ (y[j] < y)).sum(axis=-1)
     return losses
 
 
 def left_out_losses(drawn: Array, y: Array) -> Array:
-    """The same for draws (S, t, t) whose row j is from the model without observation j: (S,)."""
-    diagonal = np.einsum("sjj->sj", drawn)[..., None]  # what each says of what it has not seen
+    """Return the ranking losses of leave-one-out draws (S, t, t): (S,).
+
+    Row j of a draw is from the model without observation j. The row's own point j is compared
+    with its other points.
+    """
+    diagonal = np.einsum("sjj->sj", drawn)[..., None]  # each row at the point it has not seen
     return np.asarray(((diagonal < drawn) ^ (y[:, None] < y)).sum(axis=(1, 2)), dtype=np.float64)
 
 
 def leave_one_out_draws(model: GaussianProcess, draws: int, rng: np.random.Generator) -> Array:
-    r"""Draws at the model's points, row j from the model without observation j: (draws, t, t).
+    r"""Return draws at the model's points, row j from the model without observation j.
 
-    With :math:`A = (K + \sigma^2 I)^{-1}` and :math:`\alpha = A y`, the posterior at the points
-    is :math:`N(y - \sigma^2 \alpha, \sigma^2 I - \sigma^4 A)`. Taking observation j away adds
-    :math:`d_j / \sqrt{A_{jj}}` times a standard normal to a draw and
-    :math:`-d_j \alpha_j / A_{jj}` to the mean, where :math:`d_j = e_j - \sigma^2 A_j`: all t
-    models for the price of one.
+    The shape is (draws, t, t). With :math:`A = (K + \sigma^2 I)^{-1}` and :math:`\alpha = A y`,
+    the posterior at the points is :math:`N(y - \sigma^2 \alpha, \sigma^2 I - \sigma^4 A)`. Taking
+    observation j away adds :math:`d_j / \sqrt{A_{jj}}` times a standard normal to a draw, and
+    :math:`-d_j \alpha_j / A_{jj}` to the mean, where :math:`d_j = e_j - \sigma^2 A_j`. One
+    inverse therefore serves all t models.
     """
     count, noise = len(model.y), model.noise
-    inverse = model.solve(np.eye(count))
+    inverse = model.solve(np.eye(count))  # A
     alpha, diagonal = inverse @ model.y, np.diag(inverse)
     values, vectors = np.linalg.eigh(noise * np.eye(count) - noise**2 * inverse)
     root = vectors * np.sqrt(np.maximum(values, 0.0))
     common = model.y - noise * alpha + rng.standard_normal((draws, count)) @ root.T  # (S, t)
-    direction = np.eye(count) - noise * inverse  # (t, t), symmetric
+    direction = np.eye(count) - noise * inverse  # rows d_j: (t, t), symmetric
     extra = rng.standard_normal((draws, count)) / np.sqrt(diagonal) - alpha / diagonal
     return np.asarray(common[:, None, :] + extra[:, :, None] * direction[None, :, :])

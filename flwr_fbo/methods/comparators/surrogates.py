@@ -1,4 +1,4 @@
-r"""A model of every other agent, for RGPE and TAF, and what sending it costs.
+r"""Models of the other agents for RGPE and TAF, and how many numbers each model sends.
 
 Notation (FTS Sec. 3.2; Feurer et al. 2018; Wistuba et al. 2018)
 
@@ -8,17 +8,18 @@ paper                         here                             shape
 ``N``                         ``surrogates.count``             int
 ``mu_n(x)``                   ``surrogates.mean(x)``           (N, n)
 ``sigma_n^2(x)``              ``surrogates.posterior(x)[1]``   (N, n)
-joint draws of ``f_n``         ``surrogates.sample(x, S, rng)`` (N, S, n)
+joint draws of ``f_n``        ``surrogates.sample(x, S, rng)`` (N, S, n)
 ``nu_n``                      ``WeightSurrogates.means``       (N, M)
 ``sigma^2 Sigma_n^-1``        ``WeightSurrogates.covariances`` (N, M, M)
 ============================  ===============================  ============
 
 Both methods were made for one target and past tasks whose data are at hand. In a federation the
-others must send something first: their raw observations (:class:`GPSurrogates`, no privacy at
-all) or, as FTS adapts them, the posterior of the weights of shared random features
-(:class:`WeightSurrogates`). :func:`numbers_sent` counts both. Neither is private.
+other agents must send something first. They send their raw observations (:class:`GPSurrogates`)
+or, as in FTS, the posterior of the weights of shared random features (:class:`WeightSurrogates`).
+Neither is private. :func:`numbers_sent` counts what each sends.
 
-Each surrogate models its agent's scores with mean 0 and spread 1: only their ranks carry over.
+Each surrogate models its agent's scores scaled to mean 0 and spread 1, because only the ranks of
+the scores carry over to another agent.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ from flwr_fbo.models.linalg import add_to_diagonal, factorise
 
 @dataclass(frozen=True, eq=False)
 class History:
-    """What one agent observed: points of the unit cube (t, D) and their scores (t,)."""
+    """The observations of one agent: points of the unit cube (t, D) and their scores (t,)."""
 
     units: Array
     scores: Array
@@ -52,31 +53,40 @@ class History:
                 f"{self.units.shape} and {self.scores.shape}"
             )
         if not (np.all(np.isfinite(self.units)) and np.all(np.isfinite(self.scores))):
-            raise ValueError("an agent's history must be finite")
+            raise ValueError("`units` and `scores` must be finite, but some are not")
 
 
 class Surrogates(Protocol):
-    """One model of each other agent, in standardised scores; rows of x are embedded points."""
+    """One model of each other agent, of standardised scores; rows of x are embedded points."""
 
     @property
     def count(self) -> int:
-        """N."""
+        """Return the number N of modelled agents."""
 
     def mean(self, x: Array) -> Array:
-        """Posterior means at the rows of x (n, E): (N, n)."""
+        """Return posterior means at the rows of x (n, E): (N, n)."""
 
     def posterior(self, x: Array, which: Indices | None = None) -> tuple[Array, Array]:
-        """Means and variances of the agents ``which``, all if not said: (N, n) and (N, n)."""
+        """Return means and variances of the agents ``which``, or of all: (N, n) and (N, n)."""
 
     def sample(self, x: Array, draws: int, rng: np.random.Generator) -> Array:
-        """Joint draws at the rows of x (n, E): (N, draws, n)."""
+        """Return joint draws at the rows of x (n, E): (N, draws, n)."""
 
 
 class GPSurrogates:
-    """Exact Gaussian processes on the others' raw observations, all solved together.
+    """Exact Gaussian processes on the other agents' raw observations, all solved together.
 
-    Histories may differ in length: shorter ones are padded with points that covary with
-    nothing, which changes nothing. Every agent has its own kernel parameters.
+    Every agent has its own kernel parameters. Histories may differ in length: shorter ones are
+    padded with points that covary with nothing, which changes no prediction.
+
+    Parameters
+    ----------
+    shape
+        The kernel without its parameters.
+    x, y
+        Embedded points (t, E) and standardised scores (t,) of each agent.
+    scales, variances, noises
+        Length scales (N, E), kernel variances (N,) and noise variances (N,) of the agents.
     """
 
     def __init__(self, shape: Kernel, x: Sequence[Array], y: Sequence[Array],
@@ -92,6 +102,7 @@ class GPSurrogates:
             self._x[n, : len(rows)], targets[n, : len(rows)] = rows, values
         self._x /= scales[:, None, :]
         square = self._covariance(self._x, self._x)
+        # Padding covaries with nothing, and has variance 1.
         square *= self._real[:, :, None] & self._real[:, None, :]
         square += (noises[:, None] + ~self._real)[:, :, None] * np.eye(longest)
         self._inverse_root = np.linalg.inv(np.linalg.cholesky(square))  # (N, t, t)
@@ -102,7 +113,7 @@ class GPSurrogates:
     def of(
         cls, space: Space, histories: Sequence[History], settings: ThompsonSettings, seed: int = 0
     ) -> GPSurrogates:
-        """Fit a model to each history, with the settings that the agents themselves have."""
+        """Fit a model to each history, with the settings of the agents' own models."""
         x = [space.embed(h.units) for h in histories]
         y = [zero_mean_unit_spread(h.scores) for h in histories]
         found: list[Hyperparameters] = []
@@ -123,7 +134,7 @@ class GPSurrogates:
         return cls(shape, x, y, scales.reshape(wide), variances, noises)
 
     def _covariance(self, a: Array, b: Array) -> Array:
-        """Between rows a (N, n, E) and b (N, m, E), both in units of the length scales."""
+        """Return covariances of rows a (N, n, E) and b (N, m, E) in length scales: (N, n, m)."""
         squared = (a * a).sum(-1)[:, :, None] + (b * b).sum(-1)[:, None, :]
         squared = np.maximum(squared - 2.0 * (a @ b.transpose(0, 2, 1)), 0.0)
         return np.asarray(self._variances[:, None, None] * self._shape.profile(squared)[0])
@@ -135,11 +146,11 @@ class GPSurrogates:
         return self._covariance(self._scaled(x), self._x) * self._real[:, None, :]  # (N, n, t)
 
     def mean(self, x: Array) -> Array:
-        """See :class:`Surrogates`."""
+        """Return posterior means at the rows of x (n, E): (N, n)."""
         return np.asarray(np.einsum("nit,nt->ni", self._cross(x), self._coefficients))
 
     def posterior(self, x: Array, which: Indices | None = None) -> tuple[Array, Array]:
-        """See :class:`Surrogates`."""
+        """Return means and variances of the agents ``which``, or of all: (N, n) and (N, n)."""
         some = self if which is None else self._only(which)
         cross = some._cross(x)
         mean = np.asarray(np.einsum("nit,nt->ni", cross, some._coefficients))
@@ -148,7 +159,7 @@ class GPSurrogates:
         return mean, np.maximum(variance, 0.0)
 
     def sample(self, x: Array, draws: int, rng: np.random.Generator) -> Array:
-        """See :class:`Surrogates`."""
+        """Return joint draws at the rows of x (n, E): (N, draws, n)."""
         cross, scaled = self._cross(x), self._scaled(x)
         half = cross @ self._inverse_root.transpose(0, 2, 1)
         square = self._covariance(scaled, scaled) - half @ half.transpose(0, 2, 1)
@@ -157,6 +168,7 @@ class GPSurrogates:
         return np.asarray(mean[:, None, :] + normal @ roots(square).transpose(0, 2, 1))
 
     def _only(self, which: Indices) -> GPSurrogates:
+        """Return the surrogates of some agents, without solving again."""
         some = object.__new__(GPSurrogates)
         some._shape, some.count = self._shape, len(which)
         for name in ("_scales", "_variances", "_real", "_x", "_inverse_root", "_coefficients"):
@@ -165,7 +177,15 @@ class GPSurrogates:
 
 
 class WeightSurrogates:
-    """Posteriors of the weights of shared features: what FTS would have the others send."""
+    """Posteriors of the weights of shared features, as FTS has the other agents send them.
+
+    Parameters
+    ----------
+    features
+        The random features that all agents share.
+    means, covariances
+        The posterior of each agent's weights: (N, M) and (N, M, M).
+    """
 
     def __init__(self, features: RandomFeatures, means: Array, covariances: Array) -> None:
         count = (len(means), features.count)
@@ -182,7 +202,7 @@ class WeightSurrogates:
     def of(
         cls, space: Space, histories: Sequence[History], features: RandomFeatures, noise: float
     ) -> WeightSurrogates:
-        """Equation (3) of FTS for each history, scores standardised."""
+        """Return the posterior of equation (3) of FTS for each history, scores standardised."""
         pairs = [
             weight_posterior(features(space.embed(h.units)), zero_mean_unit_spread(h.scores), noise)
             for h in histories
@@ -192,18 +212,18 @@ class WeightSurrogates:
         return cls(features, means, np.array([c for _, c in pairs]).reshape(-1, size, size))
 
     def mean(self, x: Array) -> Array:
-        """See :class:`Surrogates`."""
+        """Return posterior means at the rows of x (n, E): (N, n)."""
         return np.asarray(self.means @ self.features(x).T)
 
     def posterior(self, x: Array, which: Indices | None = None) -> tuple[Array, Array]:
-        """See :class:`Surrogates`."""
+        """Return means and variances of the agents ``which``, or of all: (N, n) and (N, n)."""
         rows, chosen = self.features(x), slice(None) if which is None else which
         means, covariances = self.means[chosen], self.covariances[chosen]
         variance = ((rows @ covariances) * rows).sum(-1)  # (N, n)
         return np.asarray(means @ rows.T), np.maximum(variance, 0.0)
 
     def sample(self, x: Array, draws: int, rng: np.random.Generator) -> Array:
-        """See :class:`Surrogates`."""
+        """Return joint draws at the rows of x (n, E): (N, draws, n)."""
         if self._root is None:
             self._root = roots(self.covariances)
         normal = rng.standard_normal((self.count, draws, self.features.count))
@@ -212,21 +232,21 @@ class WeightSurrogates:
 
 
 def weight_posterior(design: Array, scores: Array, noise: float) -> tuple[Array, Array]:
-    """nu (M,) and sigma^2 Sigma^-1 (M, M) from the features of t points (t, M): FTS eq. (3)."""
+    """Return nu (M,) and sigma^2 Sigma^-1 (M, M) from t points' features (t, M): FTS eq. (3)."""
     root = np.linalg.inv(factorise(add_to_diagonal(design.T @ design, noise)))
     inverse = root.T @ root
     return inverse @ (design.T @ scores), noise * inverse
 
 
 def zero_mean_unit_spread(scores: Array) -> Array:
-    """Scores with mean 0 and spread 1; all 0 where they do not differ."""
+    """Return scores with mean 0 and spread 1; all 0 where the scores do not differ."""
     centred = scores - scores.mean() if len(scores) else scores
     spread = centred.std() if len(scores) else 0.0
     return centred / spread if spread > 1e-12 else np.zeros_like(centred)
 
 
 def roots(squares: Array) -> Array:
-    """Square roots of positive semi-definite matrices, however singular: (N, k, k)."""
+    """Return square roots of positive semi-definite matrices, which may be singular: (N, k, k)."""
     values, vectors = np.linalg.eigh(squares)
     return np.asarray(vectors * np.sqrt(np.maximum(values, 0.0))[..., None, :])
 
@@ -239,12 +259,12 @@ def numbers_sent(
     observations: int = 50,
     dimension: int = 2,
 ) -> int:
-    """How many numbers each other agent sends a message, as FTS Sec. 3.2 counts them.
+    """Return how many numbers each agent sends in a message, as FTS Sec. 3.2 counts them.
 
-    FTS sends omega (M). RGPE needs nu and Sigma^-1 (M + M^2), TAF in the paper's count also the
-    incumbent (M + M^2 + 1). Sharing raw histories instead is t (D + 1) for either. The TAF here
-    reads the others' means only and could do with M; RGPE needs all, though Sigma^-1 is
-    symmetric and M + M (M + 1) / 2 would do. Eight bytes each.
+    FTS sends omega: M. RGPE needs nu and Sigma^-1: M + M^2. TAF in the paper's count also needs
+    the incumbent: M + M^2 + 1. Raw histories instead are t (D + 1) for either method. The TAF
+    here reads only means, for which M would be enough. RGPE needs all, but Sigma^-1 is symmetric,
+    and M + M (M + 1) / 2 would be enough. Each number takes eight bytes.
     """
     if method == "fts":
         return features

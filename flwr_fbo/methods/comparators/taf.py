@@ -14,13 +14,17 @@ paper                    here                                           shape
 
     a(x) = (w EI(x) + sum_n w_n I_n(x)) / (w + sum_n w_n),   w = delta(0) = 3/4
 
-Two stages: a model of every agent, then weights by how alike the agents rank the points that the
-target has evaluated (TAF-R). ``I_n(x)`` is over the best that model n predicts among those
-points, so that the others only matter where they see something better than what was tried.
+The method has two stages: a model of every agent, then weights by how alike the agents rank the
+points that the target has evaluated (TAF-R). ``I_n(x)`` is the improvement over the best value
+that model n predicts among those points. The other agents therefore only matter where their
+models predict something better than all points tried.
 
-Decisions: distance is the share of discordant pairs, in [0, 1]; the bandwidth of .5 gives no
-weight to agents that rank no better than chance. FTS speaks of the incumbent that TAF must be
-sent; the published method compares with its own predictions, and so do we.
+Decisions:
+
+- The distance is the share of discordant pairs, in [0, 1]. The bandwidth of .5 gives no weight to
+  agents that rank no better than chance.
+- FTS says that TAF must be sent the incumbent. The published method compares with its own
+  predictions, and so does this module.
 """
 
 from __future__ import annotations
@@ -38,49 +42,51 @@ from flwr_fbo.methods.comparators.transfer import (
 )
 from flwr_fbo.models.gp import GaussianProcess
 
-#: delta(0), the weight of an agent that ranks as the target does; the target's own.
-OWN = 0.75
+#: delta(0), the largest weight: that of the target itself.
+OWN_WEIGHT = 0.75
 
 
 @dataclass(frozen=True)
 class TAFSettings(TransferSettings):
-    """Who is alike."""
+    """Settings of the weights of other agents."""
 
     bandwidth: float = setting(
-        0.5, "share of discordant pairs from which an agent counts nothing (rho)", above(0)
+        0.5, "share of discordant pairs from which an agent has no weight (rho)", above(0)
     )
 
 
 class TAFAgent(TransferAgent[TAFSettings]):
-    """The target's expected improvement, mixed with what the others' models predict."""
+    """The target's expected improvement, mixed with improvements that other models predict."""
 
-    #: Of the others: (N,).
+    #: Weights of the other agents: (N,).
     weights: Array
     _reference: Array  # (N,), the best prediction among the target's points
 
-    def _prepare(self, model: GaussianProcess, rng: np.random.Generator) -> None:
+    def _weigh(self, model: GaussianProcess, rng: np.random.Generator) -> None:
         predicted = self.surrogates.mean(model.x)  # (N, t)
-        self.weights = epanechnikov(discordance(predicted, model.y) / self.settings.bandwidth)
+        distances = discordance(predicted, model.y)
+        self.weights = epanechnikov(distances / self.settings.bandwidth)
         self._reference = predicted.max(axis=1) if len(predicted) else np.zeros(0)
 
-    def _value(self, model: GaussianProcess, x: Array) -> Array:
+    def _acquisition(self, model: GaussianProcess, x: Array) -> Array:
         mean, variance = model.posterior(x)
         own = expected_improvement(mean, variance, float(model.y.max()))
         if not self.weights.any():
             return own
-        gains = np.maximum(self.surrogates.mean(x) - self._reference[:, None], 0.0)  # (N, n)
-        return np.asarray((OWN * own + self.weights @ gains) / (OWN + self.weights.sum()))
+        gains = np.maximum(self.surrogates.mean(x) - self._reference[:, None], 0.0)  # I_n: (N, n)
+        total = OWN_WEIGHT + self.weights.sum()
+        return np.asarray((OWN_WEIGHT * own + self.weights @ gains) / total)
 
 
 def epanechnikov(u: Array) -> Array:
-    """3/4 (1 - u^2) up to 1, then 0."""
-    return np.asarray(np.where(u <= 1.0, OWN * (1.0 - u * u), 0.0))
+    """Return 3/4 (1 - u^2) up to u = 1, and 0 beyond."""
+    return np.asarray(np.where(u <= 1.0, OWN_WEIGHT * (1.0 - u * u), 0.0))
 
 
 def discordance(predicted: Array, y: Array) -> Array:
-    """The share of pairs of y (t,) that predictions (N, t) rank otherwise: (N,).
+    """Return the share of pairs of y (t,) that predictions (N, t) rank in another order: (N,).
 
-    Half of the pairs where there are none to compare: nothing is known.
+    Where no two scores differ, no pair can be compared, and the share is one half.
     """
     above = np.triu(np.ones((len(y), len(y)), dtype=bool), 1) & (y[:, None] != y[None, :])
     if not above.any():
