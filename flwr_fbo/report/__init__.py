@@ -21,9 +21,11 @@ def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> P
 
     Examples
     --------
+    >>> import tempfile
     >>> from flwr_fbo import simulate
     >>> from flwr_fbo.report import write_report
-    >>> result = simulate("synthetic", agents=2, rounds=2, points=50)
+    >>> folder = tempfile.mkdtemp()
+    >>> result = simulate("synthetic", agents=2, rounds=2, points=50, run_dir=f"{folder}/run")
     >>> write_report([result.run_dir]).name
     'report.html'
     """
