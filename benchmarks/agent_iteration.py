@@ -16,8 +16,9 @@ import numpy as np
 
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
-from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler
+from flwr_fbo.methods.thompson.sampler import ThompsonSampler
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.models.features import RandomFeatures, feature_lengthscales
 from flwr_fbo.models.kernels import kernel_named
 from flwr_fbo.search.regions import split_space
@@ -63,7 +64,9 @@ def default_sampler(observations: int, dimension: int) -> ThompsonSampler:
         for seed in range(4)
     ]
     weights = np.mean([other.message(0) for other in agents[1:]], axis=0)
-    agents[0].heed(Advice(weights[None], split_space(agents[0].space, settings.regions)))
+    agents[0].set_shared_function(
+        SharedFunction(weights[None], split_space(agents[0].space, settings.regions))
+    )
     return agents[0]
 
 
@@ -79,7 +82,7 @@ def main() -> None:
     sampler, default = sampler_with(n, d, m), default_sampler(n, d)
     rng = np.random.default_rng(1)
     regions = split_space(sampler.space, arguments.regions)
-    advice = Advice(rng.standard_normal((arguments.regions, m)), regions)
+    advice = SharedFunction(rng.standard_normal((arguments.regions, m)), regions)
 
     def iteration(i: int, own: float) -> None:
         sampler.ask(i + 1, own, advice)
@@ -93,7 +96,7 @@ def main() -> None:
         again.model().information_gain()  # the factor is made when it is first needed
 
     def refit(i: int) -> None:
-        sampler._fits.clear()
+        sampler.own_model._fits.clear()
         sampler.model()
 
     def by_default(i: int) -> None:

@@ -19,8 +19,8 @@ from flwr_fbo.core.protocol import Setup
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, shared_weights
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.thompson.agent import ThompsonAgent
-from flwr_fbo.methods.thompson.sampler import advice_of
 from flwr_fbo.methods.thompson.server import ThompsonServer
+from flwr_fbo.methods.thompson.shared_function import shared_function_of
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.runs.newcomer import Newcomer
 from flwr_fbo.runs.spec import RunSpec
@@ -83,7 +83,7 @@ def server_for(
     """The server of a run with so many evaluations an agent in all."""
     given = {"task": problem.tasks[0], "strategy": strategy, "agents": problem.agents, "seed": seed}
     spec = RunSpec.from_mapping({**given, **settings})
-    initial = spec.strategy.settings.initial_points
+    initial = spec.settings.initial_points
     plan = RunParameters(
         space=problem.space, agents=problem.agents, rounds=evaluations - initial, seed=seed
     )
@@ -141,7 +141,7 @@ def newcomer(
     assert weights is not None
     arrays = server.setup().arrays
     features = RandomFeatures(arrays["frequencies"], arrays["phases"])
-    advice = advice_of(weights, server.regions, server.settings)
+    advice = shared_function_of(weights, server.regions, server.settings)
     joined = Newcomer(problem.space, server.settings, features, advice, seed)
     evaluator = problem.evaluator(agent, seed)
     for t in range(evaluations):

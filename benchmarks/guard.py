@@ -28,8 +28,8 @@ from benchmarks.agent_iteration import default_sampler, sampler_with
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
-from flwr_fbo.methods.thompson.sampler import Advice
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
+from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
@@ -77,7 +77,7 @@ def agent() -> Iterator[Guard]:
     """Queries and messages do not loop over candidates, features or observations."""
     sampler = sampler_with(60, 2, 100)
     regions = split_space(sampler.space, 4)
-    advice = Advice(np.random.default_rng(0).standard_normal((4, 100)), regions)
+    advice = SharedFunction(np.random.default_rng(0).standard_normal((4, 100)), regions)
     yield Guard("calls of a query on the agent's own sample", calls(lambda: sampler.ask(1)), 1600)
     yield Guard("calls of a query on advice", calls(lambda: sampler.ask(1, 0.0, advice)), 1800)
     yield Guard("calls of a message", calls(lambda: sampler.message(1)), 280)
@@ -89,7 +89,7 @@ def agent() -> Iterator[Guard]:
 
 
 def _anew(sampler: object) -> None:
-    sampler._model = None  # type: ignore[attr-defined]
+    sampler.own_model._process = None  # type: ignore[attr-defined]
     sampler.ask(1)  # type: ignore[attr-defined]
 
 

@@ -29,8 +29,8 @@ from flwr_fbo.clients.client_app import client_app_of
 from flwr_fbo.methods.comparators.surrogates import numbers_sent
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.registry import method_names
-from flwr_fbo.methods.thompson.sampler import Advice
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
+from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.entropy import system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
@@ -63,7 +63,7 @@ def step_costs(observations: int, dimension: int, features: int, regions: int) -
     # the model's parameters are learned once and kept: what follows is the step itself
     divided = split_space(sampler.space, regions)
     rng = np.random.default_rng(0)
-    advice = Advice(rng.standard_normal((divided.count, features)), divided)
+    advice = SharedFunction(rng.standard_normal((divided.count, features)), divided)
     repeats = 3 if observations > 1000 or features > 1000 else 7
     sampler.model().information_gain()  # the factor is made when it is first needed
 

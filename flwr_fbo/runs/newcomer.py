@@ -1,4 +1,4 @@
-"""For a party that comes after a run: start from what the run released, and send nothing.
+"""Join after a run: start from the shared function of the run, and send nothing.
 
 ::
 
@@ -8,9 +8,9 @@
         newcomer.tell(params, my_score(params))
     print(newcomer.best)
 
-Releases are public, so whoever has the run's directory may use them (``config.json``,
-``space.json`` and ``releases`` of it are enough). It costs no privacy, neither the run's agents'
-nor the newcomer's.
+Releases are public, so everybody who has the directory of a run may use them; ``config.json``,
+``space.json`` and ``releases`` are enough. Joining costs no privacy, neither of the run's agents
+nor of the newcomer.
 """
 
 from __future__ import annotations
@@ -25,59 +25,102 @@ from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space, Value
 from flwr_fbo.methods.dp_fts_de.server import empty_memory, shared_weights
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
-from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, advice_of
+from flwr_fbo.methods.thompson.sampler import ThompsonSampler
+from flwr_fbo.methods.thompson.shared_function import SharedFunction, shared_function_of
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.search.regions import Regions
 
-#: Part of the key of a newcomer's generators: no agent of a run has it.
+#: Part of the key of a newcomer's generators; no agent of a run has this number.
 NEWCOMER = 2**31 + 1
 
 
 class Newcomer:
-    """Asks for points and is told scores; its own model begins where the others' ended."""
+    """A party that tunes by itself, with the shared function of a past run as its prior mean.
+
+    Made by :func:`join`.
+
+    Parameters
+    ----------
+    space : Space
+        The search space of the run.
+    settings : DPFTSDESettings
+        The settings of the run's agents.
+    features : RandomFeatures
+        The random features of the run.
+    shared : SharedFunction
+        The shared function at the end of the run.
+    seed : int
+        The seed of the newcomer's draws.
+    """
 
     def __init__(
         self,
         space: Space,
         settings: DPFTSDESettings,
         features: RandomFeatures,
-        advice: Advice,
+        shared: SharedFunction,
         seed: int = 0,
     ) -> None:
-        alone = replace(settings, acquisition="improvement", advice_use="prior")
-        self._sampler = ThompsonSampler(space, alone, features, (seed, NEWCOMER))
-        self._sampler.heed(advice)
+        # Without rounds there is no p_t, so the shared function is always the prior mean.
+        settings = replace(settings, acquisition="improvement", advice_use="prior")
+        self._sampler = ThompsonSampler(space, settings, features, (seed, NEWCOMER))
+        self._sampler.set_shared_function(shared)
         self._space = space
-        self._asked = 0
+        self._evaluated = 0
 
     def ask(self) -> dict[str, Value]:
-        """Parameters to try next; asked again before anything is told, others are not sought."""
-        return self._space.from_unit(self._sampler.ask(self._asked).unit)
+        """Return the parameter values to evaluate next, the same until :meth:`tell` is called."""
+        return self._space.from_unit(self._sampler.ask(self._evaluated).unit)
 
     def tell(self, params: Mapping[str, Value], score: float | None) -> None:
-        """The score of parameters, those asked for or others; None where there is none."""
+        """Take in the score of parameter values, asked for or not; None is a failure."""
         self._sampler.tell(self._space.to_unit(params), score)
-        self._asked += 1
+        self._evaluated += 1
 
     @property
     def best(self) -> tuple[dict[str, Value], float] | None:
-        """The best parameters and their score; None before the first."""
+        """Return the best parameter values and their score; None before the first score."""
         found = self._sampler.best()
         return None if found is None else (self._space.from_unit(found[0]), found[1])
 
 
 def join(run_dir: str | Path, seed: int = 0) -> Newcomer:
-    """A newcomer to a run of dp-fts-de, from the files of its directory."""
+    """Return a newcomer to a run of ``dp-fts-de``, from the files of the run's directory.
+
+    Parameters
+    ----------
+    run_dir : Path or str
+        The directory of the run, or a copy of its public files.
+    seed : int
+        The seed of the newcomer's draws.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from flwr_fbo import Float, simulate, task
+    >>> @task(space={"x": Float(0.0, 1.0)}, score_range=(0.0, 1.0))
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> result = simulate(hill, agents=4, rounds=3, strategy="dp-fts-de", run_dir=folder)
+    >>> newcomer = join(folder)
+    >>> params = newcomer.ask()  # the maximum of what the four agents learned
+    >>> newcomer.tell(params, 1.0 - (params["x"] - 0.3) ** 2)
+    >>> params, score = newcomer.best
+    >>> score > 0.9
+    True
+    """
     directory = RunDirectory(run_dir)
     config = directory.read_json("config.json")
     if config.get("strategy") != "dp-fts-de":
         raise SettingsError(
-            "`run_dir` must be of a run of dp-fts-de, whose releases speak for all, "
+            "`run_dir` must be of a run of dp-fts-de, the strategy that makes releases, "
             f"but is of {config.get('strategy')!r}"
         )
     keys = DPFTSDESettings.keys()
     settings = DPFTSDESettings.from_mapping({k: v for k, v in config.items() if k in keys})
+    # The same memory as the server's, so the same function as the last one that agents were sent.
     released = empty_memory(settings)
     for release in directory.releases.read():
         released.add(release.vector, release.deviation, release.round)
@@ -88,4 +131,4 @@ def join(run_dir: str | Path, seed: int = 0) -> Newcomer:
         features = RandomFeatures(arrays["frequencies"], arrays["phases"])
         regions = Regions(tuple(int(k) for k in arrays["splits"]))
     space = Space.from_dict(directory.read_json("space.json"))
-    return Newcomer(space, settings, features, advice_of(weights, regions, settings), seed)
+    return Newcomer(space, settings, features, shared_function_of(weights, regions, settings), seed)

@@ -39,94 +39,97 @@ class DPFTSDE(FBOStrategy):
     callbacks : Sequence[Callback]
         Watchers of the run.
     epsilon : float | None
-        Privacy budget of the whole run (> 0).
+        Privacy budget: the epsilon that all releases together may cost (> 0).
     delta : float | None
-        Its delta; N^-1.1 where unset (in (0, 1)).
+        Delta of the run's epsilon; N^-1.1 for N agents where unset (in (0, 1)).
     initial_points : int
-        Points before the first round (>= 1).
+        Number of points that each agent evaluates before round 1 (>= 1).
     first_point : Literal["random", "middle"]
-        The first of them: of the whole space, or of its middle half.
+        An agent's first point: random is anywhere, middle is in the middle half of each range.
     acquisition : Literal["thompson", "improvement"]
-        How its own model chooses: by a sampled function, or expected improvement.
+        How an agent chooses by its own model: a sampled function, or expected improvement.
     advice_use : Literal["query", "prior"]
-        Follow the others with probability 1 - p_t, or take them as a prior mean.
+        Use of the shared function: follow with probability 1 - p_t (query), or as a prior mean.
     kernel : Literal["matern52", "matern32", "se"]
         Kernel of the agent's own model.
     lengthscale : float | None
-        Its length scale in the unit cube; learned where unset (> 0).
+        Length scale of the agent's own kernel, in the unit cube; learned where unset (> 0).
     noise : float | None
-        Its noise variance; learned where unset (> 0).
+        Noise variance of the agent's own model; learned where unset (> 0).
     refit_every : int
-        Least observations between fits of the model's parameters; 0 is never (>= 0).
+        Least number of new scores between fits of an agent's hyperparameters; 0 never fits (>= 0).
     standardise : bool
-        Give an agent's scores mean 0 and spread 1 first.
+        Scale an agent's scores to mean 0 and spread 1.
     beta : float
-        Width of the posterior that is sampled (> 0).
+        Factor on the spread of the functions that Thompson sampling draws (> 0).
     beta_rule : Literal["constant", "theory"]
-        `theory`: beta is the norm bound B of Theorem 1, and grows with what was seen.
+        Factor on the spread of sampled functions: `beta`, or that of Theorem 1 with B = `beta`.
     features : int
-        M, length of the vectors that are shared (>= 1).
+        M, number of random features, and length of the vectors that agents share (>= 1).
     feature_kernel : Literal["se", "matern52", "matern32"]
-        Kernel that the shared random features stand for.
+        Kernel that the shared random features approximate.
     feature_lengthscale : float | None
-        Its length scale in the unit cube; of many scales where unset (> 0).
+        Length scale of the random features, in the unit cube; a mix of many where unset (> 0).
     feature_noise : float
-        Lambda, noise variance in the shared posterior (> 0).
+        Lambda, noise variance in the posterior of omega, from which shared vectors come (> 0).
     message : Literal["sample", "mean"]
-        Share a draw from the posterior of omega, or its mean.
+        What an agent shares: a draw from the posterior of omega, or the posterior's mean.
     vector_bound : float | None
-        An agent shortens what it shares of its model to this length (> 0).
+        Largest norm of the M weights that an agent shares; a longer vector is shortened (> 0).
     reward_low : float | None
-        Least score there can be, where that is known.
+        Lowest possible score, where known.
     reward_high : float | None
-        Largest score there can be.
+        Highest possible score, where known.
     share_scale : bool
-        Where both are known, vectors also say the mean and spread of an agent's scores.
+        Share mean and spread of scores too, if `reward-low` and `reward-high` are set.
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
-        Budget of each agent against the server itself, over all it sends (> 0).
+        Privacy budget for all that an agent sends, also against the server; the agent adds noise (>
+        0).
     local_delta : float
-        Its delta (in (0, 1)).
+        Delta of `local-epsilon` (in (0, 1)).
     local_clip : float | None
-        Bound on the vector before local noise; its longest where unset (> 0).
+        Norm to which vectors are clipped before local noise; the largest possible where unset (>
+        0).
     local_answers : int
-        Vectors that the local budget is to last for (>= 1).
+        Number of vectors that `local-epsilon` pays for (>= 1).
     p_schedule : Literal["1-1/sqrt(t)", "1-1/t", "1-1/t^2", "always-own"]
-        p_t, how soon agents trust only themselves.
+        p_t, probability that an agent follows its own model in round t, with `advice-use=query`.
     regions : int
-        P, sub-regions for distributed exploration (>= 1).
+        P, number of sub-regions for distributed exploration (>= 1).
     explore_home : bool
-        Draw an agent's initial points from its sub-region only.
+        Draw an agent's initial points from its home sub-region, not from the whole space.
     weights : Literal["softmax-15", "softmax-9", "linear-1000", "square-40", "uniform"]
-        Whose vectors count in a sub-region.
+        Scheme of the weights that agents' vectors have in each sub-region.
     weights_hold : int
-        Rounds with the first weights (>= 0).
+        Number of rounds in which the weights keep their first values (>= 0).
     weights_decay : int | None
-        Further rounds until all agents count the same; 0 is never (>= 0).
+        Rounds after `weights-hold` until all agents have equal weights; 0 is never (>= 0).
     sampling_rate : float | None
         q, probability that a release counts an agent; planned from epsilon where unset, or 1 (in
         (0, 1]).
     noise_multiplier : float | None
-        z, noise against sensitivity; planned from epsilon where unset (in [0.01, 1e+06]).
+        z, noise over sensitivity; computed from epsilon where unset (in [0.01, 1e+06]).
     clip : float | None
-        S, bound on the joint vector; its longest in a private run where unset (> 0).
+        S, norm to which joint vectors are clipped; largest possible in private runs where unset (>
+        0).
     sensitivity : Literal["exact", "paper"]
-        Bound on one agent's effect: proven exact, or the paper's larger one.
+        Bound on one agent's effect on the sum: the exact bound, or the paper's larger one.
     releases : str
-        Rounds that release: all, early, a list such as 0,1,2,4, or auto: planned.
+        Rounds that release: all, early, a list such as 0,1,2,4, or auto (planned from epsilon).
     accountant : Literal["pld", "rdp", "moments"]
-        How epsilon is counted.
+        Accountant that computes the epsilon of the releases.
     sampling : Literal["poisson", "fixed-size"]
-        `fixed-size`: exactly N q agents (App. B.2.4), counted for its own neighbours.
+        Fixed-size counts exactly N q agents in a release, under its own neighbouring relation.
     advice : Literal["last", "average", "recent"]
-        What agents are told: the last release, all by their noise, or the recent ones.
+        Releases in the shared function: the last, all by inverse noise variance, or recent ones.
     robust : Literal["none", "trimmed-mean", "geometric-median"]
-        Without privacy: an aggregate that liars cannot move far instead of the sum.
+        For runs without privacy: a mean that a dishonest minority cannot move far.
     robust_trim : float
-        Weight that a trimmed mean leaves out at each end (in [0, 0.5)).
+        Share of the weight that a trimmed mean leaves out at each end (in [0, 0.5)).
     noise_seed : int | None
-        Seed the privacy noise, for research only: the run is then NOT PRIVATE (>= 0).
+        Seed of the privacy noise, for research only: the run is then NOT PRIVATE (>= 0).
 
     Examples
     --------

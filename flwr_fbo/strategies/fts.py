@@ -39,65 +39,67 @@ class FTS(FBOStrategy):
     callbacks : Sequence[Callback]
         Watchers of the run.
     initial_points : int
-        Points before the first round (>= 1).
+        Number of points that each agent evaluates before round 1 (>= 1).
     first_point : Literal["random", "middle"]
-        The first of them: of the whole space, or of its middle half.
+        An agent's first point: random is anywhere, middle is in the middle half of each range.
     acquisition : Literal["thompson", "improvement"]
-        How its own model chooses: by a sampled function, or expected improvement.
+        How an agent chooses by its own model: a sampled function, or expected improvement.
     advice_use : Literal["query", "prior"]
-        Follow the others with probability 1 - p_t, or take them as a prior mean.
+        Use of the shared function: follow with probability 1 - p_t (query), or as a prior mean.
     kernel : Literal["matern52", "matern32", "se"]
         Kernel of the agent's own model.
     lengthscale : float | None
-        Its length scale in the unit cube; learned where unset (> 0).
+        Length scale of the agent's own kernel, in the unit cube; learned where unset (> 0).
     noise : float | None
-        Its noise variance; learned where unset (> 0).
+        Noise variance of the agent's own model; learned where unset (> 0).
     refit_every : int
-        Least observations between fits of the model's parameters; 0 is never (>= 0).
+        Least number of new scores between fits of an agent's hyperparameters; 0 never fits (>= 0).
     standardise : bool
-        Give an agent's scores mean 0 and spread 1 first.
+        Scale an agent's scores to mean 0 and spread 1.
     beta : float
-        Width of the posterior that is sampled (> 0).
+        Factor on the spread of the functions that Thompson sampling draws (> 0).
     beta_rule : Literal["constant", "theory"]
-        `theory`: beta is the norm bound B of Theorem 1, and grows with what was seen.
+        Factor on the spread of sampled functions: `beta`, or that of Theorem 1 with B = `beta`.
     features : int
-        M, length of the vectors that are shared (>= 1).
+        M, number of random features, and length of the vectors that agents share (>= 1).
     feature_kernel : Literal["se", "matern52", "matern32"]
-        Kernel that the shared random features stand for.
+        Kernel that the shared random features approximate.
     feature_lengthscale : float | None
-        Its length scale in the unit cube; of many scales where unset (> 0).
+        Length scale of the random features, in the unit cube; a mix of many where unset (> 0).
     feature_noise : float
-        Lambda, noise variance in the shared posterior (> 0).
+        Lambda, noise variance in the posterior of omega, from which shared vectors come (> 0).
     message : Literal["sample", "mean"]
-        Share a draw from the posterior of omega, or its mean.
+        What an agent shares: a draw from the posterior of omega, or the posterior's mean.
     vector_bound : float | None
-        An agent shortens what it shares of its model to this length (> 0).
+        Largest norm of the M weights that an agent shares; a longer vector is shortened (> 0).
     reward_low : float | None
-        Least score there can be, where that is known.
+        Lowest possible score, where known.
     reward_high : float | None
-        Largest score there can be.
+        Highest possible score, where known.
     share_scale : bool
-        Where both are known, vectors also say the mean and spread of an agent's scores.
+        Share mean and spread of scores too, if `reward-low` and `reward-high` are set.
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
-        Budget of each agent against the server itself, over all it sends (> 0).
+        Privacy budget for all that an agent sends, also against the server; the agent adds noise (>
+        0).
     local_delta : float
-        Its delta (in (0, 1)).
+        Delta of `local-epsilon` (in (0, 1)).
     local_clip : float | None
-        Bound on the vector before local noise; its longest where unset (> 0).
+        Norm to which vectors are clipped before local noise; the largest possible where unset (>
+        0).
     local_answers : int
-        Vectors that the local budget is to last for (>= 1).
+        Number of vectors that `local-epsilon` pays for (>= 1).
     p_schedule : Literal["1-1/sqrt(t)", "1-1/t", "1-1/t^2", "always-own"]
-        p_t, how soon agents trust only themselves.
+        p_t, probability that an agent follows its own model in round t.
     messages : Literal["renewed", "once"]
-        New vectors every round, or one of each agent before the start, used once.
+        Renewed: a new vector of each agent in every round; once: one before the start, used once.
     targets : int
-        How many agents optimise; the others only help. 0 is all (>= 0).
+        Number of agents, the targets, that are sent vectors of other agents; 0 is all (>= 0).
     history : int
-        Observations a helper makes before the start; 0 is initial-points (>= 0).
+        Evaluations before the start of each agent that is no target; 0 is `initial-points` (>= 0).
     history_design : Literal["thompson", "random"]
-        How a helper chooses them.
+        How an agent that is no target chooses its evaluations before the start.
 
     Examples
     --------

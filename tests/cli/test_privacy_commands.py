@@ -12,10 +12,11 @@ import pytest
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.methods.dp_fts_de import server as dp_fts_de
+from flwr_fbo.methods.dp_fts_de import aggregation
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.dp_fts_de.release_audit import audit_server
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer, DPFTSDESettings
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.privacy.entropy import Entropy, seeded_entropy
 from flwr_fbo.privacy.mechanisms import GaussianSum
 
@@ -105,7 +106,7 @@ class TestPlantedFaults:
             def deviation(self) -> float:
                 return super().deviation / 2
 
-        monkeypatch.setattr(dp_fts_de, "GaussianSum", Quiet)
+        monkeypatch.setattr(aggregation, "GaussianSum", Quiet)
         assert not verdict()
 
     def test_a_missing_clip(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,7 +117,7 @@ class TestPlantedFaults:
                 units = np.trunc(joint.sum(axis=0) / self._mechanism._lattice.step)
                 self.exact += units.astype(np.int64)
 
-        monkeypatch.setattr(dp_fts_de, "WeightedSum", Unclipped)
+        monkeypatch.setattr(aggregation, "WeightedSum", Unclipped)
         assert not verdict()
 
     def test_noise_that_is_used_twice(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -124,7 +125,7 @@ class TestPlantedFaults:
             def release(self, total: Any, entropy: Entropy) -> Array:
                 return super().release(total, Again(entropy))
 
-        monkeypatch.setattr(dp_fts_de, "GaussianSum", Once)
+        monkeypatch.setattr(aggregation, "GaussianSum", Once)
         Again.drawn.clear()
         assert not verdict()
 

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from flwr_fbo.methods.dp_fts_de import aggregation
 from flwr_fbo.methods.dp_fts_de import server as dp_fts_de
 from flwr_fbo.privacy.ledger import Ledger
 from flwr_fbo.runs.callbacks import Callback, RoundReport
@@ -48,13 +49,13 @@ class Traffic(Callback):
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, float]]:
     """Over how many agents, and how often, every sample is drawn."""
     seen: list[tuple[int, float]] = []
-    plain = dp_fts_de.poisson_sample
+    plain = aggregation.poisson_sample
 
     def spy(count: int, rate: float, entropy: Any) -> Any:
         seen.append((count, rate))
         return plain(count, rate, entropy)
 
-    monkeypatch.setattr(dp_fts_de, "poisson_sample", spy)
+    monkeypatch.setattr(aggregation, "poisson_sample", spy)
     return seen
 
 
@@ -108,9 +109,9 @@ def test_there_is_no_place_beyond_the_plan(
     """Four nodes, a run for three: the fourth is told that it is one too many, in every round."""
     f = federation(private(), agents=AGENTS, rounds=3, timeout=0.5)
     settings = f.strategy.parameters
-    f.strategy.close()
+    f.strategy.server.release_files()
     f.directory.ledger.unlink()
-    f.strategy.plan(type(settings)(**{**vars(settings), "agents": 3}))
+    f.strategy.open_run(type(settings)(**{**vars(settings), "agents": 3}))
     reports = f.start().reports
     assert [r.asked for r in reports] == [3] * 4
     assert "all 3 agents are taken" in caplog.text
@@ -126,8 +127,8 @@ def test_an_absent_agent_is_a_zero_and_others_weigh_the_same() -> None:
         return dp_fts_de.DPFTSDEServer(hill.space, AGENTS, settings, 3)
 
     def total(present: set[int]) -> np.ndarray:
-        s = server()
-        return np.asarray(s._sum({n: v for n, v in vectors.items() if n in present}, None).plain)
+        there = {n: v for n, v in vectors.items() if n in present}
+        return np.asarray(server().aggregation.weighted_sum(there, 0).plain)
 
     whole = total({0, 1, 2, 3})
     for away in range(AGENTS):

@@ -78,7 +78,9 @@ class TestEveryStrategy:
         histories = read_evaluations(again.directory.agents, 3)
         whole = federation(make(), agents=3)
         assert whole.strategy.server.finished
-        if again.strategy.server.privacy() is None:  # noise apart, the same evaluations as undisturbed
+        if (
+            again.strategy.server.privacy() is None
+        ):  # noise apart, the same evaluations as undisturbed
             undisturbed = Federation(make(), tmp_path / "other", 3, _hill())
             undisturbed.start()
             straight = read_evaluations(undisturbed.directory.agents, 3)
@@ -374,16 +376,16 @@ class TestPopulation:
     def test_the_sample_is_drawn_over_the_whole_population_whoever_is_there(
         self, federation: Make, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from flwr_fbo.methods.dp_fts_de import server as dp_fts_de
+        from flwr_fbo.methods.dp_fts_de import aggregation
 
         drawn: list[tuple[int, float]] = []
-        honest = dp_fts_de.poisson_sample
+        honest = aggregation.poisson_sample
 
         def watched(count: int, rate: float, entropy: Any) -> Any:
             drawn.append((count, rate))
             return honest(count, rate, entropy)
 
-        monkeypatch.setattr(dp_fts_de, "poisson_sample", watched)
+        monkeypatch.setattr(aggregation, "poisson_sample", watched)
         f = federation(private(sampling_rate=0.5, regions=1), agents=4)
         first, *_, last = sorted(f.grid.online)
 
@@ -406,8 +408,9 @@ class TestPopulation:
         settings = DPFTSDESettings(features=4, regions=1, weights="uniform", clip=100.0)
         server = DPFTSDEServer(SPACE, 4, settings, 3)
         vectors = {n: np.full(4, float(n + 1)) for n in range(4)}
-        everyone = server._sum(vectors, None).plain
-        without = server._sum({n: v for n, v in vectors.items() if n != 3}, None).plain
+        everyone = server.aggregation.weighted_sum(vectors, 0).plain
+        three = {n: v for n, v in vectors.items() if n != 3}
+        without = server.aggregation.weighted_sum(three, 0).plain
         np.testing.assert_allclose(everyone, np.full((1, 4), (1 + 2 + 3 + 4) / 4))
         np.testing.assert_allclose(without, np.full((1, 4), (1 + 2 + 3) / 4))
 

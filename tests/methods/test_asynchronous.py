@@ -1,4 +1,4 @@
-"""An agent that answers while an evaluation goes on, by hand: no Flower, no processes."""
+"""An agent that replies while an evaluation is running: no Flower, no processes."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ def step(t, expects=OMEGA):
 
 
 class Slow:
-    """An agent whose evaluations go on until they are let go, one by one."""
+    """An agent whose evaluations run until the test ends them, one by one."""
 
-    def __init__(self, patience=0.0, function=bump):
+    def __init__(self, answer_within=0.0, function=bump):
         settings = FTSSettings(features=8, initial_points=2, refit_every=0)
         self.server = FTSServer(SQUARE, 1, settings, rounds=5)
         self.gate, self.begun = threading.Semaphore(0), threading.Semaphore(0)
         self.function = function
         self.party = Party(self.server.setup(), self._wait)
-        self.workshop = ThreadWork(self.party.build)
-        self.agent = AsynchronousAgent(self.party.build, self.workshop, patience)
+        self.background = ThreadWork(self.party.build)
+        self.agent = AsynchronousAgent(self.party.build, self.background, answer_within)
 
     def _wait(self, params, rng):
         self.begun.release()
@@ -45,17 +45,17 @@ class Slow:
         """Let evaluations end, and wait until the work on the request is over."""
         for _ in range(count):
             self.gate.release()
-        self.workshop.wait(20)
-        assert not self.workshop.busy()
+        self.background.wait(20)
+        assert not self.background.busy()
 
     def made(self):
         return [(e["round"], e["play"]) for e in self.party.evaluations()]
 
 
-def test_an_agent_that_knows_nothing_yet_declines_and_begins():
+def test_an_agent_without_evaluations_declines_and_begins():
     slow = Slow()
     assert slow.answer(EXPLORE).declined == UNDER_WAY
-    assert slow.workshop.busy()
+    assert slow.background.busy()
     assert slow.answer(step(1)).declined == UNDER_WAY
     slow.finish(2)
     assert slow.made() == [(0, 0), (0, 1)]
@@ -76,7 +76,7 @@ def test_replies_over_several_rounds_hold_what_is_known_by_then():
     reference = slow.party.build()  # two evaluations
     for t, reply in zip((1, 2, 3), replies, strict=True):
         assert np.array_equal(reply.arrays["omega"], reference.share(step(t)).arrays["omega"])
-    assert slow.workshop.busy()
+    assert slow.background.busy()
     slow.finish()
     assert slow.made() == [(0, 0), (0, 1), (1, 0)]  # once, under the round in which it was begun
     later = slow.answer(step(4)).arrays["omega"]
@@ -86,17 +86,17 @@ def test_replies_over_several_rounds_hold_what_is_known_by_then():
     assert slow.made()[-1] == (4, 0)
 
 
-def test_patience_is_enough_for_evaluations_that_are_quick():
-    slow = Slow(patience=20.0)
+def test_quick_evaluations_are_in_the_reply():
+    slow = Slow(answer_within=20.0)
     slow.gate.release(7)
     replies = [slow.answer(r) for r in (EXPLORE, *(step(t) for t in range(1, 6)))]
     assert all(reply.declined == "" for reply in replies)
     assert slow.made() == [(0, 0), (0, 1), *((t, 0) for t in range(1, 6))]
-    # ... which is what an agent does that waits as long as it takes.
+    # An agent that waits for every evaluation gives the same replies.
     waiting = Party(slow.server.setup())
-    told = [waiting.answer(r) for r in (EXPLORE, *(step(t) for t in range(1, 6)))]
-    for mine, its in zip(replies, told, strict=True):
-        assert np.array_equal(mine.arrays["omega"], its.arrays["omega"])
+    expected = [waiting.answer(r) for r in (EXPLORE, *(step(t) for t in range(1, 6)))]
+    for reply, other in zip(replies, expected, strict=True):
+        assert np.array_equal(reply.arrays["omega"], other.arrays["omega"])
 
 
 def test_being_asked_again_begins_nothing_twice():
@@ -106,7 +106,7 @@ def test_being_asked_again_begins_nothing_twice():
     slow.finish(2)
     again = [slow.answer(EXPLORE).arrays["omega"] for _ in range(2)]
     assert np.array_equal(*again)
-    assert not slow.workshop.busy()
+    assert not slow.background.busy()
     assert slow.party.calls == 2
 
 
@@ -122,8 +122,8 @@ def test_an_evaluation_that_fails_is_recorded_and_the_agent_goes_on():
     slow.finish()
 
 
-def test_work_that_cannot_be_done_is_told_by_its_class_and_tried_again():
-    slow = Slow(patience=20.0)
+def test_work_that_fails_is_reported_by_the_class_of_its_error_and_tried_again():
+    slow = Slow(answer_within=20.0)
     broken = [True]
 
     def make():
@@ -131,7 +131,7 @@ def test_work_that_cannot_be_done_is_told_by_its_class_and_tried_again():
             raise FileNotFoundError("/data/patients.csv")
         return slow.party.build()
 
-    slow.workshop._make = make
+    slow.background._make = make
     assert slow.answer(EXPLORE).declined == "FileNotFoundError"
     assert slow.answer(step(1)).declined == "FileNotFoundError"
     broken[0] = False
@@ -143,15 +143,15 @@ def test_work_that_cannot_be_done_is_told_by_its_class_and_tried_again():
 
 
 def test_a_request_that_no_agent_knows_is_an_error_of_the_work():
-    slow = Slow(patience=20.0)
+    slow = Slow(answer_within=20.0)
     assert slow.answer(Request("confess", 1, {}, {}, OMEGA)).declined == "ValueError"
 
 
-def test_a_workshop_does_one_thing_at_a_time():
+def test_background_work_is_for_one_request_at_a_time():
     slow = Slow()
     slow.answer(EXPLORE)
     with pytest.raises(RuntimeError, match="one request at a time"):
-        slow.workshop.begin(step(1))
+        slow.background.begin(step(1))
     slow.finish(2)
 
 

@@ -51,7 +51,7 @@ def replies(vectors, present=None):
 
 
 def releases_of(server, answers, count, round=0):
-    """The same round's release, many times over."""
+    """Releases of the same round, drawn again and again."""
     found = []
     for _ in range(count):
         empty = {"round": round, "released": ReleaseMemory().to_dict(), "exhausted": False}
@@ -156,7 +156,7 @@ def test_without_noise_one_region_is_the_plain_mean():
     np.testing.assert_allclose(server.released.latest[0], vectors.mean(axis=0), rtol=1e-12)
 
 
-def test_without_noise_it_is_fts_de_and_clips_only_when_told():
+def test_without_noise_it_is_fts_de_and_clips_only_where_set():
     vectors = vectors_of(12, 5, scale=5.0)
     server, bounded = make(weights_hold=0, weights_decay=3), make(clip=2.0)
     schedule = WeightSchedule("softmax-15", 0, 3)
@@ -215,7 +215,7 @@ def test_a_planned_run_of_fixed_size_keeps_to_its_budget():
     assert server.budget.name == "fixed-size"
 
 
-def test_noise_comes_from_the_operating_system_unless_it_says_not_private():
+def test_noise_comes_from_the_operating_system_or_the_run_is_not_private():
     vectors = replies(vectors_of(12, 5))
     real, again = (make(noise_multiplier=1.0, entropy=None) for _ in range(2))
     seeded, same = (make(noise_multiplier=1.0, entropy=7) for _ in range(2))
@@ -229,14 +229,14 @@ def test_noise_comes_from_the_operating_system_unless_it_says_not_private():
     assert np.array_equal(seeded.released.latest, same.released.latest)
 
 
-def test_the_bound_is_s_over_root_p_and_in_private_the_longest_vector_where_unset():
-    assert make(clip=6.0, regions=4).bound == 3.0
+def test_the_bound_is_s_over_root_p_and_the_largest_norm_of_private_runs_where_unset():
+    assert make(clip=6.0, regions=4).aggregation.bound == 3.0
     samples = make(noise_multiplier=1.0, features=9, regions=4, vector_bound=None)
-    assert samples.bound == 3.0  # sqrt(M)
-    assert make(noise_multiplier=1.0, features=9, regions=4).bound == 2.0
+    assert samples.aggregation.bound == 3.0  # sqrt(M)
+    assert make(noise_multiplier=1.0, features=9, regions=4).aggregation.bound == 2.0
     scaled = make(noise_multiplier=1.0, reward_low=0.0, reward_high=1.0)
-    assert scaled.bound == pytest.approx(np.hypot(2.0, 0.7 * np.sqrt(2)))
-    assert make().bound is None
+    assert scaled.aggregation.bound == pytest.approx(np.hypot(2.0, 0.7 * np.sqrt(2)))
+    assert make().aggregation.bound is None
 
 
 # ------------------------------------------------------------------ the schedule of releases
@@ -285,15 +285,15 @@ def test_agents_go_on_with_the_last_release():
     assert np.array_equal(seen[4], seen[5])
 
 
-def test_agents_may_be_told_the_average_of_the_releases_by_their_noise():
+def test_agents_may_be_sent_the_average_of_the_releases_by_their_noise():
     server = make(rounds=4, noise_multiplier=1.0, releases="0,2,3", advice="average",
                   weights_hold=0, weights_decay=3)  # fmt: skip
     vectors, seen, precisions = vectors_of(12, 5), [], []
     for t in range(5):
         if t:
-            advice = server.requests([0])[0].arrays["advice"]
+            sent = server.requests([0])[0].arrays["advice"]
             expected = np.average(seen, axis=0, weights=precisions)
-            np.testing.assert_allclose(advice, expected, rtol=1e-12)
+            np.testing.assert_allclose(sent, expected, rtol=1e-12)
         server.close(replies(vectors))
         if t in (0, 2, 3):
             seen.append(server.released.latest)
@@ -306,13 +306,14 @@ def test_agents_may_be_told_the_average_of_the_releases_by_their_noise():
 def test_drawing_a_release_remembers_nothing():
     server = make(noise_multiplier=1.0)
     before = server.state_dict()
-    drawn = server.draw_release(dict(enumerate(vectors_of(12, 5))), seeded_entropy(5))
+    vectors = dict(enumerate(vectors_of(12, 5)))
+    drawn = server.aggregation.draw_release(vectors, 0, seeded_entropy(5))
     assert drawn.shape == (2, 5)
     np.testing.assert_equal(server.state_dict(), before)
     assert server.budget.ledger.events == ()
 
 
-def test_before_any_release_there_is_no_advice():
+def test_before_any_release_there_is_no_shared_function():
     server = make(rounds=3, releases="2")
     server.close({})
     request = server.requests([0])[0]
@@ -493,10 +494,10 @@ def test_it_runs_with_agents():
     parties = [Party(server.setup(), seed=n) for n in range(4)]
     run(server, parties)
     assert [p.calls for p in parties] == [6] * 4
-    assert parties[0].evaluations()[3]["source"] == "own"  # in which the advice is a prior
+    assert parties[0].evaluations()[3]["source"] == "own"  # with the shared function as prior mean
 
 
-def test_in_the_papers_form_the_first_query_follows_the_others():
+def test_the_papers_agent_follows_the_shared_function_first():
     server = make(agents=4, rounds=3, space=SQUARE, features=20, regions=4, noise_multiplier=1.0,
                   initial_points=3, **PAPER)  # fmt: skip
     parties = [Party(server.setup(), seed=n) for n in range(4)]

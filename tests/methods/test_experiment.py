@@ -1,4 +1,4 @@
-"""The synthetic experiment of DP-FTS-DE (App. B.1.1) in small: who helps whom."""
+"""The synthetic experiment of DP-FTS-DE (App. B.1.1), at a smaller size."""
 
 from __future__ import annotations
 

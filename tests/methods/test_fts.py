@@ -1,4 +1,4 @@
-"""The server of FTS: whose vector goes to whom, once or renewed, and the solitary baselines."""
+"""The server of FTS: whose vector is sent to whom, once or renewed; and the baselines."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make(agents=6, rounds=8, seed=0, preferences=None, p_schedule=None, **given)
 
 
 def vectors(agents, round=0):
-    """Vectors that tell their sender and round."""
+    """Vectors whose first two numbers are their sender and round."""
     return {n: np.array([n, round, 0.5, -1.0]) for n in range(agents)}
 
 
@@ -41,8 +41,8 @@ def answers(server, missing=()):
     }
 
 
-def advised(server):
-    """Whose vector each agent is sent in this round."""
+def senders(server):
+    """Return sender and round of the vector that each agent is sent."""
     found = {}
     for n, request in server.requests(range(server.agents)).items():
         if "advice" in request.arrays:
@@ -62,14 +62,14 @@ def test_messages_of_before_the_start_are_each_used_once():
     server.close(answers(server))
     used = {n: [] for n in range(6)}
     for t in range(1, 9):
-        for n, (sender, when) in advised(server).items():
+        for n, (sender, when) in senders(server).items():
             assert when == 0
             used[n].append(sender)
         assert not any(r.expects for r in server.requests(range(6)).values())
-        assert len(advised(server)) == (6 if t <= 5 else 0)  # five others, then nobody is left
+        assert len(senders(server)) == (6 if t <= 5 else 0)  # five others, then nobody is left
         server.close(answers(server))
-    for n, senders in used.items():
-        assert sorted(senders) == [k for k in range(6) if k != n]
+    for n, order in used.items():
+        assert sorted(order) == [k for k in range(6) if k != n]
     orders = {tuple(np.subtract(s, n) % 6) for n, s in used.items()}
     assert len(orders) > 1  # each target draws for itself
 
@@ -77,7 +77,7 @@ def test_messages_of_before_the_start_are_each_used_once():
 def test_a_message_counts_as_used_only_if_its_target_answered():
     server = make(messages="once", p_schedule=ALWAYS)
     server.close(answers(server))
-    before = advised(server)
+    before = senders(server)
     server.close(answers(server, missing=[2]))
     state = server.state_dict()["used"]
     assert "2" not in state
@@ -89,7 +89,7 @@ def test_stragglers_have_weight_zero():
     server.close(answers(server, missing=[1, 3]))
     seen = set()
     for _ in range(1, 9):
-        seen |= {sender for sender, _ in advised(server).values()}
+        seen |= {sender for sender, _ in senders(server).values()}
         server.close(answers(server))
     assert seen == {0, 2, 4}
 
@@ -98,8 +98,8 @@ def test_an_answer_without_a_vector_is_a_straggler_too():
     server = make(agents=3, rounds=2, p_schedule=ALWAYS)
     good = answers(server)
     server.close({**good, 1: Reply(declined="MemoryError")})
-    assert {sender for sender, _ in advised(server).values()} <= {0, 2}
-    assert len(advised(server)) == 3
+    assert {sender for sender, _ in senders(server).values()} <= {0, 2}
+    assert len(senders(server)) == 3
 
 
 # ------------------------------------------------------------------ renewed every round
@@ -111,7 +111,7 @@ def test_in_the_general_setting_messages_are_the_last_rounds():
         expects = {bool(r.expects) for r in server.requests(range(5)).values()}
         assert expects == {t < 6}  # nobody would use a vector of the last round
         if t:
-            found = advised(server)
+            found = senders(server)
             assert len(found) == 5
             assert {when for _, when in found.values()} == {t - 1}
             assert all(sender != n for n, (sender, _) in found.items())
@@ -122,16 +122,16 @@ def test_in_the_general_setting_messages_are_the_last_rounds():
 def test_a_straggler_of_one_round_is_back_in_the_next():
     server = make(agents=2, rounds=3, p_schedule=ALWAYS)
     server.close(answers(server, missing=[1]))
-    assert set(advised(server)) == {1}
+    assert set(senders(server)) == {1}
     server.close(answers(server))
-    assert set(advised(server)) == {0, 1}
+    assert set(senders(server)) == {0, 1}
 
 
 # ------------------------------------------------------------------ probabilities
 
 
 @pytest.mark.parametrize("name", ["1-1/sqrt(t)", "1-1/t", "1-1/t^2"])
-def test_advice_is_given_with_probability_one_minus_p_and_p1_is_p2(name):
+def test_vectors_are_sent_with_probability_one_minus_p_and_p1_is_p2(name):
     agents, seeds = 40, 25
     for t in (1, 2, 3):
         count = 0
@@ -141,13 +141,13 @@ def test_advice_is_given_with_probability_one_minus_p_and_p1_is_p2(name):
                 {"round": t, "senders": list(range(agents)), "used": {},
                  "messages": np.array(list(vectors(agents).values()))}
             )  # fmt: skip
-            count += len(advised(server))
+            count += len(senders(server))
         p = own_probability(name, max(t, 2))
         sd = math.sqrt(p * (1 - p) * agents * seeds)
         assert abs(count - (1 - p) * agents * seeds) < 4 * sd
 
 
-def test_preferences_are_the_distribution_of_advisers():
+def test_preferences_are_the_distribution_of_senders():
     weights = np.zeros((4, 4))
     weights[0] = [9.0, 1.0, 3.0, 0.0]  # one's own entry never counts
     weights[1:] = 1.0
@@ -156,7 +156,7 @@ def test_preferences_are_the_distribution_of_advisers():
     counts, others = np.zeros(4), np.zeros(4)
     server.close(answers(server))
     for _ in range(rounds):
-        found = advised(server)
+        found = senders(server)
         counts[found[0][0]] += 1
         others[found[2][0]] += 1
         server.close(answers(server))
@@ -168,19 +168,19 @@ def test_preferences_are_the_distribution_of_advisers():
     assert counts[3] == counts[0] == others[2] == 0
 
 
-def test_whoever_prefers_nobody_trusts_itself():
+def test_an_agent_without_preferences_follows_its_own_model():
     server = make(3, preferences=np.zeros((3, 3)), p_schedule=ALWAYS)
     server.close(answers(server))
-    assert advised(server) == {}
+    assert senders(server) == {}
     alone = make(agents=1, p_schedule=ALWAYS)
     alone.close(answers(alone))
-    assert advised(alone) == {}
+    assert senders(alone) == {}
 
 
 # ------------------------------------------------------------------ targets and histories
 
 
-def test_only_targets_optimise_and_helpers_rest_or_go_on_alone():
+def test_only_targets_are_sent_vectors_and_the_others_rest_or_go_on_alone():
     once = make(6, targets=2, messages="once", p_schedule=ALWAYS)
     assert set(once.requests(range(6))) == set(range(6))
     once.close(answers(once))
@@ -190,13 +190,13 @@ def test_only_targets_optimise_and_helpers_rest_or_go_on_alone():
         requests = renewed.requests(range(6))
         assert set(requests) == ({0, 1} if t == 3 else set(range(6)))
         if t:
-            assert set(advised(renewed)) == {0, 1}
+            assert set(senders(renewed)) == {0, 1}
             assert all(requests[n].kind == "step" for n in requests)
         renewed.close(answers(renewed))
 
 
 @pytest.mark.parametrize("design", ["thompson", "random"])
-def test_helpers_may_have_a_history(design):
+def test_agents_that_are_no_targets_may_have_a_history(design):
     server = make(4, targets=1, history=50, history_design=design, initial_points=3)
     requests = server.requests(range(4))
     assert (requests[0].kind, requests[0].values["count"]) == ("explore", 3)
@@ -225,7 +225,7 @@ def test_asking_twice_is_the_same_and_restored_it_goes_on_the_same(messages):
     server = make(5, 6, messages=messages)
     twin = make(5, 6, messages=messages)
     while not server.finished:
-        assert advised(server) == advised(server) == advised(twin)
+        assert senders(server) == senders(server) == senders(twin)
         given = answers(server)
         server.close(given)
         twin.close(given)
@@ -267,7 +267,7 @@ def test_bad_settings_are_refused():
 
 
 @pytest.mark.parametrize("kind", [ThompsonServer, RandomSearchServer])
-def test_the_baselines_say_nothing_and_ask_for_nothing(kind):
+def test_the_baselines_send_nothing_and_expect_nothing(kind):
     server = kind(SQUARE, 3, ThompsonSettings(features=10, initial_points=2), 4)
     parties = [Party(server.setup(), seed=n) for n in range(3)]
     while not server.finished:

@@ -1,4 +1,4 @@
-"""One point for everybody from released functions."""
+"""One point for all parties, from released functions."""
 
 from __future__ import annotations
 

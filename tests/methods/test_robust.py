@@ -1,4 +1,4 @@
-"""Locations that resist liars, against hand-computed values, oracles and their breakdown."""
+"""Robust means, against values computed by hand, oracles, and dishonest agents."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_a_geometric_median_may_be_a_data_point() -> None:
     honest=arrays(np.float64, (7, 3), elements=st.floats(-1, 1)),
     lies=arrays(np.float64, (2, 3), elements=st.floats(-1e6, 1e6)),
 )
-def test_few_liars_leave_a_trimmed_mean_among_the_honest(
+def test_few_dishonest_agents_leave_a_trimmed_mean_among_the_honest(
     honest: np.ndarray, lies: np.ndarray
 ) -> None:
     vectors = np.concatenate([honest, lies])
@@ -72,11 +72,11 @@ def test_few_liars_leave_a_trimmed_mean_among_the_honest(
 
 
 @pytest.mark.parametrize("size", [1e1, 1e3, 1e6])
-def test_less_than_half_liars_leave_a_geometric_median_near_the_honest(size: float) -> None:
+def test_a_dishonest_minority_leaves_a_geometric_median_near_the_honest(size: float) -> None:
     honest = np.random.default_rng(2).normal(size=(6, 5))
     vectors = np.concatenate([honest, np.full((4, 5), size)])
     found = geometric_median(vectors, np.ones(10))
-    # The classical bound with a share a of liars: 2 (1 - a) / (1 - 2 a) times the honest radius.
+    # The classical bound with a dishonest share a: 2 (1 - a) / (1 - 2 a) times the honest radius.
     radius = np.linalg.norm(honest, axis=1).max()
     assert np.linalg.norm(found) <= 2 * 0.6 / 0.2 * radius
 
@@ -91,12 +91,13 @@ def test_bad_arguments_are_refused() -> None:
 
 
 @pytest.mark.parametrize("robust", ["trimmed-mean", "geometric-median"])
-def test_a_server_with_liars_stays_with_the_honest(robust: str) -> None:
+def test_a_server_with_dishonest_agents_stays_with_the_honest(robust: str) -> None:
     settings = DPFTSDESettings(features=4, regions=1, weights="uniform", robust=robust)
     server = DPFTSDEServer(SPACE, 10, settings, 3)
     vectors = {n: np.full(4, 0.1) for n in range(8)} | {8: np.full(4, 1e9), 9: np.full(4, 1e9)}
-    np.testing.assert_allclose(server._plain(vectors), np.full((1, 4), 0.1), atol=1e-6)
-    assert server._plain({}).tolist() == [[0.0] * 4]
+    found = server.aggregation.without_noise(vectors, 0)
+    np.testing.assert_allclose(found, np.full((1, 4), 0.1), atol=1e-6)
+    assert server.aggregation.without_noise({}, 0).tolist() == [[0.0] * 4]
 
 
 @cache
@@ -107,17 +108,17 @@ def private_server() -> DPFTSDEServer:
 
 @given(
     others=arrays(np.float64, (5, 4), elements=st.floats(-10, 10)),
-    liar=arrays(np.float64, (4,), elements=st.floats(allow_nan=False, allow_infinity=False)),
+    message=arrays(np.float64, (4,), elements=st.floats(allow_nan=False, allow_infinity=False)),
     agent=st.integers(0, 5),
 )
 def test_no_agent_moves_a_private_sum_by_more_than_the_sensitivity(
-    others: np.ndarray, liar: np.ndarray, agent: int
+    others: np.ndarray, message: np.ndarray, agent: int
 ) -> None:
-    """Whatever one agent sends, against whether it sends anything at all: exactly, in integers."""
-    server = private_server()
-    mechanism = server._mechanism()
+    """The sum with any message of one agent, against the sum without the agent, in integers."""
+    aggregation = private_server().aggregation
+    mechanism = aggregation.mechanism(0)
     without = dict(zip([n for n in range(6) if n != agent], others, strict=True))
-    base = server._sum(without, mechanism).exact
-    moved = server._sum({**without, agent: liar}, mechanism).exact - base
+    base = aggregation.weighted_sum(without, 0, mechanism).exact
+    moved = aggregation.weighted_sum({**without, agent: message}, 0, mechanism).exact - base
     distance = sum(int(d) ** 2 for d in moved.ravel())
     assert distance <= (mechanism.sensitivity / mechanism._lattice.step) ** 2

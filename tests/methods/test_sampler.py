@@ -1,4 +1,4 @@
-"""The sampler: repeatable, restorable, not poisoned by failures, and as trusting as it should."""
+"""The sampler: repeatable, restorable, robust to failures, and following with the right odds."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
-from flwr_fbo.methods.thompson.sampler import Advice, ThompsonSampler, advice_of
+from flwr_fbo.methods.thompson.sampler import ThompsonSampler
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.methods.thompson.shared_function import SharedFunction, shared_function_of
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.models.kernels import SquaredExponential
@@ -41,15 +42,15 @@ def score_of(unit):
     return float(np.sin(5 * unit).sum())
 
 
-def told(sampler, count, seed=0):
+def with_scores(sampler, count, seed=0):
     for unit in sampler.space.sample(count, np.random.default_rng(seed)):
         sampler.tell(unit, score_of(unit))
     return sampler
 
 
-def advice_for(space, settings=QUICK, count=1, seed=1):
+def function_for(space, settings=QUICK, count=1, seed=1):
     weights = np.random.default_rng(seed).standard_normal((count, settings.features))
-    return Advice(weights, split_space(space, count))
+    return SharedFunction(weights, split_space(space, count))
 
 
 def same_proposal(a, b):
@@ -69,17 +70,17 @@ def same_proposal(a, b):
         {"standardise": False, "noise": 1e-12},
     ],
 )
-def test_a_restored_sampler_proposes_and_says_the_same_to_the_last_bit(name, given):
+def test_a_restored_sampler_gives_the_same_points_and_messages_to_the_last_bit(name, given):
     settings = ThompsonSettings(features=30, **given)
     space = SPACES[name]
-    live, advice = sampler_on(space, settings), advice_for(space, settings, 2)
+    live, shared = sampler_on(space, settings), function_for(space, settings, 2)
     for unit in live.explore(4):
         live.tell(unit, score_of(unit))
     for t in range(1, 13):
         restored = sampler_on(space, settings)
         restored.load_state_dict(json.loads(json.dumps(live.state_dict())))
-        proposal = live.ask(t, 0.5, advice)
-        assert same_proposal(restored.ask(t, 0.5, advice), proposal)
+        proposal = live.ask(t, 0.5, shared)
+        assert same_proposal(restored.ask(t, 0.5, shared), proposal)
         assert np.array_equal(restored.message(t), live.message(t))
         if t == 5:
             live.tell(proposal.unit, None)  # a failure
@@ -112,25 +113,26 @@ def test_a_sampler_replayed_from_its_observations_is_the_same_one():
 @given(st.lists(st.sampled_from(["ask", "message", "model", "best"]), max_size=6))
 @settings(max_examples=15, deadline=None)
 def test_asking_changes_nothing(calls):
-    plain, curious = told(sampler_on(GRID), 6), told(sampler_on(GRID), 6)
-    advice = advice_for(GRID)
+    plain, asked = with_scores(sampler_on(GRID), 6), with_scores(sampler_on(GRID), 6)
+    shared = function_for(GRID)
     for call in calls:
         if call == "ask":
-            curious.ask(1, 0.5, advice)
-            curious.ask(2)
+            asked.ask(1, 0.5, shared)
+            asked.ask(2)
         elif call == "message":
-            curious.message(1)
+            asked.message(1)
         else:
-            getattr(curious, call)()
-    state = curious.state_dict()
+            getattr(asked, call)()
+    state = asked.state_dict()
     state["fits"] = plain.state_dict()["fits"]
     assert state == plain.state_dict()
-    assert same_proposal(curious.ask(1, 0.5, advice), plain.ask(1, 0.5, advice))
-    assert np.array_equal(curious.message(1), plain.message(1))
+    assert same_proposal(asked.ask(1, 0.5, shared), plain.ask(1, 0.5, shared))
+    assert np.array_equal(asked.message(1), plain.message(1))
 
 
 def test_draws_differ_between_rounds_seeds_and_purposes():
-    one, other = told(sampler_on(SQUARE), 6), told(sampler_on(SQUARE, seed=(4,)), 6)
+    one = with_scores(sampler_on(SQUARE), 6)
+    other = with_scores(sampler_on(SQUARE, seed=(4,)), 6)
     proposals = [one.ask(1).unit, one.ask(2).unit, other.ask(1).unit]
     messages = [one.message(1), one.message(2), other.message(1)]
     for drawn in (proposals, messages):
@@ -140,7 +142,7 @@ def test_draws_differ_between_rounds_seeds_and_purposes():
 
 
 def test_the_state_stays_small():
-    sampler = told(sampler_on(SQUARE, ThompsonSettings(features=30, refit_every=10)), 70)
+    sampler = with_scores(sampler_on(SQUARE, ThompsonSettings(features=30, refit_every=10)), 70)
     sampler.ask(1)
     text = json.dumps(sampler.state_dict())
     assert len(text) < 8_000  # three numbers of twenty characters each, 70 times, and a fit
@@ -155,28 +157,28 @@ def test_initial_points_stay_in_their_box():
     assert SQUARE.inside(units, np.array([0.5, 0.0]), np.array([1.0, 0.5])).all()
 
 
-# ------------------------------------------------------------------ trust and advice
+# ------------------------------------------------------------------ own model or shared function
 
 
 @pytest.mark.parametrize("p", [0.0, 0.3, 0.9, 1.0])
-def test_advice_is_followed_with_probability_one_minus_p(p):
-    sampler, advice, rounds = sampler_on(GRID), advice_for(GRID), 1500
-    followed = sum(sampler.ask(t, p, advice).source == "advice" for t in range(1, rounds + 1))
+def test_a_shared_function_is_followed_with_probability_one_minus_p(p):
+    sampler, shared, rounds = sampler_on(GRID), function_for(GRID), 1500
+    followed = sum(sampler.ask(t, p, shared).source == "advice" for t in range(1, rounds + 1))
     # four standard deviations of a binomial; none at the ends
     assert abs(followed - (1 - p) * rounds) <= 4 * math.sqrt(p * (1 - p) * rounds)
 
 
-def test_without_advice_an_agent_trusts_itself():
+def test_without_a_shared_function_an_agent_follows_its_own_model():
     assert sampler_on(GRID).ask(1, 0.0).source == "own"
 
 
 @pytest.mark.parametrize("count", [1, 2, 5])
-def test_followed_advice_is_maximised_over_all_sub_regions(count):
-    sampler, advice = told(sampler_on(GRID), 3), advice_for(GRID, count=count)
-    proposal = sampler.ask(1, 0.0, advice)
+def test_a_shared_function_is_maximised_over_all_sub_regions(count):
+    sampler, shared = with_scores(sampler_on(GRID), 3), function_for(GRID, count=count)
+    proposal = sampler.ask(1, 0.0, shared)
     # Algorithm 2, line 8
-    home = advice.regions.locate(GRID.points)
-    values = (sampler.features(GRID.points) * advice.weights[home]).sum(axis=1)
+    home = shared.regions.locate(GRID.points)
+    values = (sampler.features(GRID.points) * shared.weights[home]).sum(axis=1)
     assert proposal.source == "advice"
     assert np.array_equal(proposal.unit, GRID.points[np.argmax(values)])
 
@@ -215,10 +217,10 @@ def test_own_proposals_have_the_law_of_the_posteriors_maximiser():
     np.testing.assert_allclose(shares, expected, atol=4 * math.sqrt(0.25 / rounds) + 0.02)
 
 
-def test_advice_needs_the_features_it_was_made_for():
+def test_a_shared_function_needs_the_features_it_was_made_for():
     sampler = ThompsonSampler(GRID, QUICK)
     with pytest.raises(ValueError, match="features it was made for"):
-        sampler.ask(1, 0.0, advice_for(GRID))
+        sampler.ask(1, 0.0, function_for(GRID))
     with pytest.raises(ValueError, match="without shared features has no message"):
         sampler.message(1)
 
@@ -241,7 +243,7 @@ def test_beta_is_constant_or_the_theorems(rule, monkeypatch):
     )
     sampler = sampler_on(GRID, settings)
     sampler.ask(1)
-    told(sampler, 8)
+    with_scores(sampler, 8)
     sampler.ask(2)
     if rule == "constant":
         assert seen == [1.5, 1.5]
@@ -259,7 +261,7 @@ def test_beta_is_constant_or_the_theorems(rule, monkeypatch):
 
 def test_a_message_is_a_draw_of_equation_2():
     settings = ThompsonSettings(features=12, feature_noise=0.1, standardise=False)
-    sampler = told(sampler_on(GRID, settings), 6)
+    sampler = with_scores(sampler_on(GRID, settings), 6)
     design = sampler.features(np.array(sampler.state_dict()["units"]))
     scores = np.array(sampler.state_dict()["scores"])
     sigma = design.T @ design + 0.1 * np.eye(12)
@@ -272,35 +274,35 @@ def test_a_message_is_a_draw_of_equation_2():
     assert np.all(error < 5 * math.sqrt(2 / count) * np.outer(deviation, deviation))
     average = sampler_on(GRID, ThompsonSettings(features=12, feature_noise=0.1, message="mean",
                                                 standardise=False))  # fmt: skip
-    np.testing.assert_allclose(told(average, 6).message(1), mean, rtol=1e-9)
+    np.testing.assert_allclose(with_scores(average, 6).message(1), mean, rtol=1e-9)
 
 
 def test_messages_are_in_standardised_scores():
-    # agents with other scales must not shout louder: scores 1000 y + 7 give the same message
-    plain, loud = sampler_on(GRID), sampler_on(GRID)
+    # An agent with larger scores must not count more: scores 1000 y + 7 give the same message.
+    plain, large = sampler_on(GRID), sampler_on(GRID)
     for unit in GRID.points[::7]:
         plain.tell(unit, score_of(unit))
-        loud.tell(unit, 1000 * score_of(unit) + 7)
-    np.testing.assert_allclose(plain.message(1), loud.message(1), rtol=1e-9)
-    assert np.array_equal(plain.ask(1).unit, loud.ask(1).unit)
+        large.tell(unit, 1000 * score_of(unit) + 7)
+    np.testing.assert_allclose(plain.message(1), large.message(1), rtol=1e-9)
+    assert np.array_equal(plain.ask(1).unit, large.ask(1).unit)
 
 
 # ------------------------------------------------------------------ failures and odd scores
 
 
 def test_failures_leave_the_model_as_it_is():
-    plain, unlucky = told(sampler_on(SQUARE), 6), sampler_on(SQUARE)
+    plain, failing = with_scores(sampler_on(SQUARE), 6), sampler_on(SQUARE)
     points = SQUARE.sample(6, np.random.default_rng(0))
     for unit in points:
-        unlucky.tell(unit + 0.01 * (0.5 - unit), None)
-        unlucky.tell(unit, score_of(unit))
-    assert np.array_equal(plain.message(1), unlucky.message(1))
-    assert same_proposal(plain.ask(1), unlucky.ask(1))
-    assert unlucky.best()[1] == plain.best()[1]
+        failing.tell(unit + 0.01 * (0.5 - unit), None)
+        failing.tell(unit, score_of(unit))
+    assert np.array_equal(plain.message(1), failing.message(1))
+    assert same_proposal(plain.ask(1), failing.ask(1))
+    assert failing.best()[1] == plain.best()[1]
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
-def test_a_score_that_is_none_must_be_told_as_a_failure(bad):
+def test_a_score_that_is_not_finite_is_refused(bad):
     sampler = sampler_on(SQUARE)
     with pytest.raises(ValueError, match=r"finite \(None for a failure\), but got"):
         sampler.tell(np.zeros(2), bad)
@@ -309,10 +311,10 @@ def test_a_score_that_is_none_must_be_told_as_a_failure(bad):
 
 @pytest.mark.parametrize("space", [Space({"k": Categorical(list("abcde"))}), GRID, SQUARE])
 def test_a_point_that_failed_is_not_proposed_again(space):
-    sampler, advice = sampler_on(space), advice_for(space)
+    sampler, shared = sampler_on(space), function_for(space)
     failed = []
     for _ in range(4):
-        proposal = sampler.ask(1, 0.0, advice)  # the same advice would give the same point
+        proposal = sampler.ask(1, 0.0, shared)  # the same function has the same maximum
         assert not any(np.array_equal(proposal.unit, f) for f in failed)
         assert proposal.source == ("escape" if failed else "advice")
         assert np.array_equal(space.snap(proposal.unit[None])[0], proposal.unit)
@@ -320,7 +322,7 @@ def test_a_point_that_failed_is_not_proposed_again(space):
         failed.append(proposal.unit)
 
 
-def test_where_everything_failed_it_goes_on_all_the_same():
+def test_where_every_point_failed_points_are_proposed_again():
     space = Space({"k": Categorical(["a", "b"])})
     sampler = sampler_on(space)
     for unit in (0.25, 0.75):
@@ -348,15 +350,16 @@ def test_odd_scores_do_not_break_it(scores, standardise):
 
 
 @pytest.mark.parametrize("scores", [[0.5], [0.0] * 6, [1e308, -1e308, 0, 1, 2], [1e308, 1e308]])
-@pytest.mark.parametrize("told", [[0.0, 0.0], [9.0, -9.0], [-9.0, 9.0]])
-def test_nor_do_they_beside_what_others_told_of_theirs(scores, told):
+@pytest.mark.parametrize("scale", [[0.0, 0.0], [9.0, -9.0], [-9.0, 9.0]])
+def test_odd_scores_with_any_shared_scale_do_not_break_it(scores, scale):
     chosen = ThompsonSettings(
         features=30, acquisition="improvement", advice_use="prior", message="mean",
         vector_bound=2.0, reward_low=0.0, reward_high=1.0,
     )  # fmt: skip
     sampler = sampler_on(SQUARE, chosen)
     weights = np.random.default_rng(2).normal(size=(1, 30)) / 4
-    sampler.heed(advice_of(np.hstack([weights, [told]]), Regions((1, 1)), chosen))
+    shared = shared_function_of(np.hstack([weights, [scale]]), Regions((1, 1)), chosen)
+    sampler.set_shared_function(shared)
     for unit, score in zip(SQUARE.sample(6, np.random.default_rng(1)), scores, strict=False):
         sampler.tell(unit, score)
         proposal = sampler.ask(1)
@@ -364,7 +367,7 @@ def test_nor_do_they_beside_what_others_told_of_theirs(scores, told):
         message = sampler.message(1)
         assert message.shape == (chosen.vector_length,)
         # rounding of a norm
-        assert np.linalg.norm(message) <= chosen.longest * (1 + 1e-12)
+        assert np.linalg.norm(message) <= chosen.max_norm * (1 + 1e-12)
 
 
 def test_a_point_repeated_many_times_is_no_obstacle():
@@ -408,8 +411,8 @@ def on_a_plateau(count, **given):
     return sampler
 
 
-def test_on_a_plateau_it_looks_around_at_random():
-    # All scores the same: improvement would send it to the corners, and to them again.
+def test_on_a_plateau_points_are_drawn_at_random():
+    # With equal scores, the expected improvement would be largest in the corners every time.
     units = np.array(on_a_plateau(20).state_dict()["units"])
     assert len(np.unique(units, axis=0)) == 20
     # Uniform points are within .02 of the boundary with probability 1 - .96^2 = .08: at least
@@ -417,7 +420,7 @@ def test_on_a_plateau_it_looks_around_at_random():
     assert (np.minimum(units, 1 - units).min(axis=1) < 0.02).sum() < 7
 
 
-def test_equal_scores_are_no_reason_to_fit():
+def test_equal_scores_are_not_fitted():
     fits = []
     sampler = ThompsonSampler(SQUARE, QUICK, features_for(SQUARE), (5,), lambda *f: fits.append(f))
     for unit in SQUARE.sample(12, np.random.default_rng(0)):
@@ -431,14 +434,14 @@ def test_equal_scores_are_no_reason_to_fit():
     assert len(fits) == 1
 
 
-def test_what_others_say_is_followed_on_a_plateau_too():
+def test_a_prior_mean_is_used_on_a_plateau_too():
     sampler = on_a_plateau(3, advice_use="prior")
-    advice = advice_for(SQUARE, sampler.settings)
-    assert sampler.ask(3, advice=advice).source == "own"
-    assert np.array_equal(sampler.ask(3, advice=advice).unit, sampler.ask(3).unit)
+    shared = function_for(SQUARE, sampler.settings)
+    assert sampler.ask(3, shared=shared).source == "own"
+    assert np.array_equal(sampler.ask(3, shared=shared).unit, sampler.ask(3).unit)
 
 
-def test_fits_are_made_when_due_and_told_once():
+def test_fits_are_made_when_due_and_reported_once():
     made = []
     settings = ThompsonSettings(features=30, refit_every=4)
     sampler = sampler_on(SQUARE, settings, on_fit=lambda n, found: made.append(n))
@@ -454,7 +457,7 @@ def test_without_fits_the_given_parameters_stand():
     settings = ThompsonSettings(
         features=30, kernel="se", lengthscale=0.11, noise=0.02, refit_every=0
     )
-    model = told(sampler_on(SQUARE, settings), 12).model()
+    model = with_scores(sampler_on(SQUARE, settings), 12).model()
     assert isinstance(model.kernel, SquaredExponential)
     np.testing.assert_allclose(model.kernel.lengthscales, 0.11)
     assert (model.noise, model.kernel.variance) == (0.02, 1.0)

@@ -1,4 +1,4 @@
-"""Weights and trust over the rounds: the papers' printed values, and their formulas literally."""
+"""Weights and p_t over the rounds: the papers' printed values, and their formulas literally."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_uniform_and_non_adaptive_weights():
 
 
 def test_one_region_or_one_round_of_decay():
-    # P = 1: everybody is at home, so all count the same whatever the contrast
+    # P = 1: every agent is at home, so all count the same whatever the contrast
     np.testing.assert_allclose(WeightSchedule().at(1, 9, 1), np.full((1, 9), 1 / 9))
     sudden = WeightSchedule("linear-1000", hold=3, decay=1)
     assert [sudden.advantage(t) for t in (0, 3, 4, 5)] == [1000, 1000, 1, 1]
@@ -92,11 +92,11 @@ def test_one_region_or_one_round_of_decay():
 
 def test_more_regions_than_agents():
     weights = WeightSchedule().at(1, 2, 3)
-    assert weights[2].tolist() == [0.5, 0.5]  # nobody's home
+    assert weights[2].tolist() == [0.5, 0.5]  # the home of no agent
     np.testing.assert_allclose(weights.sum(axis=1), 1.0)
 
 
-# ------------------------------------------------------------------ trust in oneself
+# ------------------------------------------------------------------ p_t
 
 
 @pytest.mark.parametrize(

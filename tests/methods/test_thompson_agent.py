@@ -1,4 +1,4 @@
-"""The agent behind the protocol: pays once, survives crashes, and sends nothing but omega."""
+"""The agent behind the protocol: evaluates once, survives crashes, and sends only omega."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ def setup_on(space=SQUARE, settings=SETTINGS, splits=(2, 2)):
     return thompson_setup(space, settings, Regions(splits), np.random.default_rng(0))
 
 
-def step(t, advice=None, p=0.5, expects=OMEGA):
-    arrays = {} if advice is None else {"advice": advice}
+def step(t, weights=None, p=0.5, expects=OMEGA):
+    arrays = {} if weights is None else {"advice": weights}
     return Request("step", t, {"own-probability": p}, arrays, expects)
 
 
-def advice(count=4, seed=2):
+def shared_weights(count=4, seed=2):
     return np.random.default_rng(seed).standard_normal((count, 20))
 
 
 def schedule(rounds=7):
-    return [EXPLORE, *(step(t, advice(seed=t)) for t in range(1, rounds + 1))]
+    return [EXPLORE, *(step(t, shared_weights(seed=t)) for t in range(1, rounds + 1))]
 
 
-def test_the_setup_says_what_agents_must_know_and_no_more():
+def test_the_setup_holds_what_agents_must_know_and_no_more():
     setup = setup_on()
     assert setup.kind == KIND
     assert set(setup.arrays) == {"frequencies", "phases", "splits"}
@@ -66,7 +66,7 @@ def test_home_minus_one_is_the_whole_space():
     assert set(Regions((2, 2)).locate(units).tolist()) == {0, 1, 2, 3}
 
 
-def test_delivered_twice_nothing_is_paid_twice_and_the_answer_is_the_same():
+def test_a_request_delivered_twice_is_evaluated_once_and_answered_the_same():
     party = Party(setup_on())
     for request in schedule():
         first = party.answer(request)
@@ -94,7 +94,7 @@ def test_rebuilt_for_every_message_it_is_the_same_agent():
 
 
 @pytest.mark.parametrize("crash_after", range(1, 12))
-def test_after_a_crash_at_any_evaluation_it_goes_on_as_if_nothing_had_happened(crash_after):
+def test_after_a_crash_at_any_evaluation_it_continues_exactly(crash_after):
     calm, crashed = Party(setup_on(), seed=6), Party(setup_on(), seed=6)
     crashed.records = CrashingRecords(left=crash_after)
     crashed.agent = crashed.build()
@@ -121,19 +121,19 @@ def test_fits_that_were_recorded_are_not_made_again(monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("fitted again")
 
-    monkeypatch.setattr("flwr_fbo.methods.thompson.sampler.fit", never)
+    monkeypatch.setattr("flwr_fbo.methods.thompson.own_model.fit", never)
     party.build().answer(step(4))
 
 
-# ------------------------------------------------------------------ advice
+# ------------------------------------------------------------------ the shared function
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_advice_that_is_followed_is_maximised(count):
+def test_a_shared_function_that_is_followed_is_maximised(count):
     space = Space({"x": Float(0, 1)}, np.linspace(0, 1, 200)[:, None])
     setup = setup_on(space, splits=(4,))
     party = Party(setup, lambda params, rng: 0.0)
-    weights = advice(count)
+    weights = shared_weights(count)
     party.answer(step(1, weights, p=0.0))
     waves = np.cos(space.points @ setup.arrays["frequencies"].T + setup.arrays["phases"])
     waves /= np.linalg.norm(waves, axis=1, keepdims=True)
@@ -146,16 +146,17 @@ def test_advice_that_is_followed_is_maximised(count):
 @pytest.mark.parametrize(
     "bad", [np.zeros((3, 20)), np.zeros((4, 19)), np.zeros(20), np.full((4, 20), np.nan)]
 )
-def test_advice_of_another_shape_is_refused_before_anything_is_paid(bad):
+def test_bad_weights_are_refused_before_anything_is_evaluated(bad):
     party = Party(setup_on())
-    with pytest.raises(ValueError, match=r"`advice` must be finite and \(\d, 20\), but got"):
+    fault = r"`advice` must (have shape \(\d, 20\), but got|be finite, but holds NaN)"
+    with pytest.raises(ValueError, match=fault):
         party.answer(step(1, bad, p=0.0))
     assert party.calls == 0
 
 
 def test_an_unknown_request_is_refused():
     party = Party(setup_on())
-    with pytest.raises(ValueError, match="does not know the request 'dance'"):
+    with pytest.raises(ValueError, match="must be explore, history or step, but got 'dance'"):
         party.answer(Request("dance", 0))
     assert party.calls == 0
 
@@ -163,7 +164,7 @@ def test_an_unknown_request_is_refused():
 # ------------------------------------------------------------------ histories
 
 
-def test_a_history_is_a_bayesian_optimisation_of_ones_own():
+def test_a_history_is_a_bayesian_optimisation_before_the_start():
     party = Party(setup_on())
     request = Request("history", 0, {"count": 9}, {}, OMEGA)
     reply = party.answer(request)
@@ -211,7 +212,7 @@ def test_failed_evaluations_are_recorded_and_the_run_goes_on():
     party = Party(setup_on(), flaky)
     party.answer(Request("explore", 0, {"count": 30, "home": -1}, {}, OMEGA))
     for t in range(1, 8):
-        assert np.isfinite(party.answer(step(t, advice(seed=t))).arrays["omega"]).all()
+        assert np.isfinite(party.answer(step(t, shared_weights(seed=t))).arrays["omega"]).all()
     made = party.evaluations()
     failed = [e for e in made if e["failure"]]
     assert len(made) == party.calls == 37

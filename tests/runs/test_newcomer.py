@@ -14,7 +14,8 @@ from flwr_fbo import DPFTSDE, Float, Int, LocalTS, simulate, task
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.models.features import RandomFeatures
-from flwr_fbo.runs.directory import RunDirectory, RunDirectoryError
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.directory import RunDirectory
 
 SPACE = {"x": Float(0.0, 1.0), "y": Float(0.0, 1.0), "depth": Int(1, 3)}
 
@@ -35,20 +36,20 @@ def past(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def gone_through(newcomer: Any, count: int) -> list[dict[str, Any]]:
+def evaluate(newcomer: Any, count: int) -> list[dict[str, Any]]:
     asked = []
     for _ in range(count):
         params = newcomer.ask()
-        assert newcomer.ask() == params  # nothing was told in between
+        assert newcomer.ask() == params  # no score in between
         newcomer.tell(params, height(params))
         asked.append(params)
     return asked
 
 
-def test_it_asks_is_told_and_keeps_the_best(past: Path) -> None:
+def test_a_newcomer_asks_takes_scores_and_keeps_the_best(past: Path) -> None:
     newcomer = flwr_fbo.join(past)
     assert newcomer.best is None
-    asked = gone_through(newcomer, 4)
+    asked = evaluate(newcomer, 4)
     scores = [height(params) for params in asked]
     assert newcomer.best == (asked[int(np.argmax(scores))], max(scores))
     assert all(set(params) == set(SPACE) and params["depth"] in (1, 2, 3) for params in asked)
@@ -70,19 +71,19 @@ def test_the_first_point_is_where_the_released_function_is_largest(past: Path) -
     # Without noise a release counts by its age: half after three rounds.
     weights = np.array([0.5 ** ((releases[-1].round - r.round) / 3.0) for r in releases])
     vectors = np.stack([r.vector[0, : features.count] for r in releases])
-    told = weights @ vectors / weights.sum()
+    shared = weights @ vectors / weights.sum()
     space = Space(SPACE)
     side = np.linspace(0.0, 1.0, 41)
     grid = np.array(
         [(x, y, d) for x in side for y in side for d in ((k + 0.5) / 3 for k in range(3))]
     )
     first = space.to_unit(flwr_fbo.join(past).ask())
-    value = float((features(space.embed(first[None, :])) @ told)[0])
-    assert value >= (features(space.embed(space.snap(grid))) @ told).max() - 1e-6
+    value = float((features(space.embed(first[None, :])) @ shared)[0])
+    assert value >= (features(space.embed(space.snap(grid))) @ shared).max() - 1e-6
 
 
 def test_a_seed_determines_what_it_asks(past: Path) -> None:
-    first, again = (gone_through(flwr_fbo.join(past, seed=5), 3) for _ in range(2))
+    first, again = (evaluate(flwr_fbo.join(past, seed=5), 3) for _ in range(2))
     assert first == again
 
 
@@ -107,7 +108,7 @@ def test_runs_with_sub_regions_or_privacy_can_be_joined(
 ) -> None:
     simulate(hill, agents=4, rounds=2, strategy=DPFTSDE(**given), run_dir=tmp_path / "r")
     newcomer = flwr_fbo.join(tmp_path / "r")
-    gone_through(newcomer, 2)
+    evaluate(newcomer, 2)
     assert newcomer.best is not None
 
 

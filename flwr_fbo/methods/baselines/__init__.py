@@ -1,4 +1,4 @@
-"""Baselines without communication: what each agent achieves alone."""
+"""Baselines without communication: local Thompson sampling and random search."""
 
 from flwr_fbo.methods.method import Method
 from flwr_fbo.methods.thompson import PAPER_AGENT

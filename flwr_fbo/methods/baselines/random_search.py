@@ -9,11 +9,11 @@ from flwr_fbo.methods.thompson.server import ThompsonServer
 
 
 class RandomSearchServer(ThompsonServer):
-    """Asks every agent for one random point a round. No agent hears of another."""
+    """The server of random search: each agent evaluates one random point in each round."""
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """Return the request for one more random point, for every agent that is present."""
+        """Return the request for one more random point, for each agent that is present."""
         if self.round == 0:
             return super().requests(present)
-        values, expects = {"count": 1, "home": -1}, self._asked_for()
+        values, expects = {"count": 1, "home": -1}, self._all_expected()
         return {n: Request("explore", self.round, values, {}, expects) for n in present}

@@ -1,4 +1,4 @@
-"""DP-FTS-DE: a trusted server releases noisy sums of the agents' vectors."""
+"""DP-FTS-DE: a trusted server releases noisy weighted sums of the agents' vectors."""
 
 from flwr_fbo.methods.method import Method
 from flwr_fbo.methods.thompson import PAPER_AGENT

@@ -1,7 +1,8 @@
-"""``flwr-fbo audit``: the audit of :mod:`flwr_fbo.privacy.audit`, aimed at the real server.
+"""The audit of the real server, which ``flwr-fbo audit`` runs.
 
-What is attacked is :meth:`DPFTSDEServer.draw_release`, the very method that a run calls, with
-its weights, clip, sampling, lattice and noise.
+The attack of :mod:`flwr_fbo.privacy.audit` is made on :meth:`Aggregation.draw_release
+<flwr_fbo.methods.dp_fts_de.aggregation.Aggregation.draw_release>`. A run calls the same method,
+with the same weights, clip, sampling, lattice and noise.
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ from flwr_fbo.privacy.entropy import Entropy
 
 
 def release_of(server: DPFTSDEServer) -> ReleaseStep:
-    """The server's release step as the audit calls it: messages (N, M) to a vector (P M,)."""
+    """Return the server's release step in the audit's form: messages (N, M) to (P M,)."""
 
     def release(messages: Array, entropy: Entropy) -> Array:
-        return np.ravel(server.draw_release(dict(enumerate(messages)), entropy))
+        vectors = dict(enumerate(messages))
+        return np.ravel(server.aggregation.draw_release(vectors, server.round, entropy))
 
     return release
 
@@ -34,16 +36,32 @@ def audit_server(
     confidence: float = 0.99,
     entropy: Entropy | None = None,
 ) -> AuditResult:
-    """Attack the release of one round of a run with these settings."""
+    """Attack one release of a run with these settings, and return what the attack shows.
+
+    Parameters
+    ----------
+    settings : DPFTSDESettings
+        The settings of a private run with Poisson sampling.
+    agents, rounds : int
+        N and T.
+    round : int
+        The round whose release is attacked.
+    trials : int
+        The number of attacks on each of two neighbouring inputs.
+    confidence : float
+        The confidence of the bound on epsilon.
+    entropy : Entropy, optional
+        The source of noise and samples; by default the operating system's.
+    """
     if settings.sampling != "poisson":
-        raise ValueError("`sampling` must be poisson: the audit knows no other sampling")
+        raise ValueError(f"`sampling` must be poisson in an audit, but got {settings.sampling!r}")
     if not settings.private:
-        raise ValueError("`epsilon` or `noise-multiplier` must be given: there is no claim to test")
+        raise ValueError("`epsilon` or `noise-multiplier` must be set, but both are unset")
     dimensions = {f"x{i}": Float(0.0, 1.0) for i in range(2)}
     server = DPFTSDEServer(Space(dimensions), agents, settings, rounds)
     server.round = round
-    P = server.regions.count
-    assert server.bound is not None
+    bound, weights = server.aggregation.bound, server.aggregation.weights(round)  # (P, N)
+    assert bound is not None
     assert server.noise_multiplier is not None
     assert server.delta is not None
     claim = Claim(
@@ -52,7 +70,8 @@ def audit_server(
         delta=server.delta,
         agents=agents,
         dimension=settings.vector_length,
-        clip=server.bound,
-        canary=int(np.argmax(np.linalg.norm(server.weights.at(round, agents, P), axis=0))),
+        clip=bound,
+        # The agent with the largest weights changes the sum the most.
+        canary=int(np.argmax(np.linalg.norm(weights, axis=0))),
     )
     return audit(release_of(server), claim, trials=trials, confidence=confidence, entropy=entropy)

@@ -1,4 +1,4 @@
-"""What may be set in DP-FTS-DE, and the rounds with a release that follow from it."""
+"""Settings of DP-FTS-DE, and the rounds that release according to them."""
 
 from __future__ import annotations
 
@@ -16,48 +16,79 @@ from flwr_fbo.privacy.calibration import default_delta
 from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE
 from flwr_fbo.privacy.release_plan import ReleasePlan, plan_releases
 
-#: Rounds with a release where noise is given rather than epsilon. Few, early and large releases
-#: that agents reuse are worth more than many noisy ones: 1 - p_t falls with t.
+#: Rounds that release where the noise is set and epsilon is not. Few early releases with little
+#: noise, which agents use again, are worth more than many noisy ones: 1 - p_t falls with t.
 EARLY_RELEASES = (0, 1, 2, 4, 8, 16)
-#: Rounds after which a release counts half as much as a new one, in ``advice = recent``.
+#: Number of rounds after which a release counts half as much as a new one, in ``advice = recent``.
 HALF_LIFE = 3.0
 
 
 @dataclass(frozen=True)
 class DPFTSDESettings(ThompsonSettings):
-    """DP-FTS-DE. Private as soon as ``epsilon`` or ``noise_multiplier`` is given."""
+    """Settings of DP-FTS-DE; a run is private if ``epsilon`` or ``noise_multiplier`` is set."""
 
-    initial_points: int = setting(2, "points before the first round", at_least(1))
+    initial_points: int = setting(
+        2, "number of points that each agent evaluates before round 1", at_least(1)
+    )
     first_point: Literal["random", "middle"] = setting(
-        "middle", "the first of them: of the whole space, or of its middle half"
+        "middle",
+        "an agent's first point: random is anywhere, middle is in the middle half of each range",
     )
     acquisition: Literal["thompson", "improvement"] = setting(
-        "improvement", "how its own model chooses: by a sampled function, or expected improvement"
+        "improvement",
+        "how an agent chooses by its own model: a sampled function, or expected improvement",
     )
     refit_every: int = setting(
-        3, "least observations between fits of the model's parameters; 0 is never", at_least(0)
+        3,
+        "least number of new scores between fits of an agent's hyperparameters; 0 never fits",
+        at_least(0),
     )
     advice_use: Literal["query", "prior"] = setting(
-        "prior", "follow the others with probability 1 - p_t, or take them as a prior mean"
+        "prior",
+        "use of the shared function: follow with probability 1 - p_t (query), or as a prior mean",
     )
     message: Literal["sample", "mean"] = setting(
-        "mean", "share a draw from the posterior of omega, or its mean"
+        "mean",
+        "what an agent shares: a draw from the posterior of omega, or the posterior's mean",
     )
-    features: int = setting(200, "M, length of the vectors that are shared", at_least(1))
+    features: int = setting(
+        200,
+        "M, number of random features, and length of the vectors that agents share",
+        at_least(1),
+    )
     feature_lengthscale: float | None = setting(
-        None, "its length scale in the unit cube; of many scales where unset", above(0)
+        None,
+        "length scale of the random features, in the unit cube; a mix of many where unset",
+        above(0),
     )
-    feature_noise: float = setting(0.3, "lambda, noise variance in the shared posterior", above(0))
+    feature_noise: float = setting(
+        0.3,
+        "lambda, noise variance in the posterior of omega, from which shared vectors come",
+        above(0),
+    )
     vector_bound: float | None = setting(
-        2.0, "an agent shortens what it shares of its model to this length", above(0)
+        2.0,
+        "largest norm of the M weights that an agent shares; a longer vector is shortened",
+        above(0),
     )
-    p_schedule: ScheduleName = setting("1-1/t", "p_t, how soon agents trust only themselves")
-    regions: int = setting(1, "P, sub-regions for distributed exploration", at_least(1))
-    explore_home: bool = setting(True, "draw an agent's initial points from its sub-region only")
-    weights: WeightScheme = setting("softmax-15", "whose vectors count in a sub-region")
-    weights_hold: int = setting(10, "rounds with the first weights", at_least(0))
+    p_schedule: ScheduleName = setting(
+        "1-1/t",
+        "p_t, probability that an agent follows its own model in round t, with `advice-use=query`",
+    )
+    regions: int = setting(1, "P, number of sub-regions for distributed exploration", at_least(1))
+    explore_home: bool = setting(
+        True, "draw an agent's initial points from its home sub-region, not from the whole space"
+    )
+    weights: WeightScheme = setting(
+        "softmax-15", "scheme of the weights that agents' vectors have in each sub-region"
+    )
+    weights_hold: int = setting(
+        10, "number of rounds in which the weights keep their first values", at_least(0)
+    )
     weights_decay: int | None = setting(
-        30, "further rounds until all agents count the same; 0 is never", at_least(0)
+        30,
+        "rounds after `weights-hold` until all agents have equal weights; 0 is never",
+        at_least(0),
     )
     sampling_rate: float | None = setting(
         None,
@@ -66,53 +97,69 @@ class DPFTSDESettings(ThompsonSettings):
     )
     noise_multiplier: float | None = setting(
         None,
-        "z, noise against sensitivity; planned from epsilon where unset",
+        "z, noise over sensitivity; computed from epsilon where unset",
         within(LEAST_NOISE, MOST_NOISE),
     )
     clip: float | None = setting(
-        None, "S, bound on the joint vector; its longest in a private run where unset", above(0)
+        None,
+        "S, norm to which joint vectors are clipped; largest possible in private runs where unset",
+        above(0),
     )
     sensitivity: Literal["exact", "paper"] = setting(
-        "exact", "bound on one agent's effect: proven exact, or the paper's larger one"
+        "exact",
+        "bound on one agent's effect on the sum: the exact bound, or the paper's larger one",
     )
     releases: str = setting(
-        "auto", "rounds that release: all, early, a list such as 0,1,2,4, or auto: planned"
+        "auto",
+        "rounds that release: all, early, a list such as 0,1,2,4, or auto (planned from epsilon)",
     )
-    epsilon: float | None = setting(None, "privacy budget of the whole run", above(0))
+    epsilon: float | None = setting(
+        None, "privacy budget: the epsilon that all releases together may cost", above(0)
+    )
     delta: float | None = setting(
-        None, "its delta; N^-1.1 where unset", within(0, 1, open_low=True, open_high=True)
+        None,
+        "delta of the run's epsilon; N^-1.1 for N agents where unset",
+        within(0, 1, open_low=True, open_high=True),
     )
-    accountant: Literal["pld", "rdp", "moments"] = setting("pld", "how epsilon is counted")
+    accountant: Literal["pld", "rdp", "moments"] = setting(
+        "pld", "accountant that computes the epsilon of the releases"
+    )
     sampling: Literal["poisson", "fixed-size"] = setting(
-        "poisson", "`fixed-size`: exactly N q agents (App. B.2.4), counted for its own neighbours"
+        "poisson",
+        "fixed-size counts exactly N q agents in a release, under its own neighbouring relation",
     )
     advice: Literal["last", "average", "recent"] = setting(
-        "recent", "what agents are told: the last release, all by their noise, or the recent ones"
+        "recent",
+        "releases in the shared function: the last, all by inverse noise variance, or recent ones",
     )
     robust: Robust = setting(
-        "none", "without privacy: an aggregate that liars cannot move far instead of the sum"
+        "none", "for runs without privacy: a mean that a dishonest minority cannot move far"
     )
     robust_trim: float = setting(
-        0.2, "weight that a trimmed mean leaves out at each end", within(0, 0.5, open_high=True)
+        0.2,
+        "share of the weight that a trimmed mean leaves out at each end",
+        within(0, 0.5, open_high=True),
     )
     noise_seed: int | None = setting(
-        None, "seed the privacy noise, for research only: the run is then NOT PRIVATE", at_least(0)
+        None,
+        "seed of the privacy noise, for research only: the run is then NOT PRIVATE",
+        at_least(0),
     )
 
     @property
     def private(self) -> bool:
-        """Whether releases carry noise."""
+        """Return whether noise is added to releases."""
         return self.epsilon is not None or self.noise_multiplier is not None
 
     @property
     def account(self) -> AccountantName:
-        """The accountant; sampling without replacement has only one."""
+        """Return the name of the accountant; samples of fixed size (App. B.2.4) have only one."""
         return "fixed-size" if self.sampling == "fixed-size" else self.accountant
 
     def check(self) -> None:
-        """A list of releases must be readable, and a private aggregate a sum."""
+        """Raise SettingsError for unreadable releases, and for a robust mean in a private run."""
         super().check()
-        self._listed(1)
+        self._listed(1)  # raises if `releases` cannot be read
         if self.private and self.robust != "none":
             raise SettingsError(
                 f"`robust` must be none in a private run, but got {self.robust!r}: only a sum "
@@ -120,10 +167,12 @@ class DPFTSDESettings(ThompsonSettings):
             )
 
     def release_plan(self, agents: int, rounds: int) -> ReleasePlan:
-        """In which of the rounds 0 .. T-1 something is released, and from how many agents."""
+        """Return which of the rounds 0 .. T-1 release, and with which sampling rate."""
+        # A schedule is planned only where epsilon, and not the noise, is given.
         if self.releases != "auto" or self.epsilon is None or self.noise_multiplier is not None:
             return ReleasePlan(self._listed(rounds), self.sampling_rate or 1.0)
         rate = 1.0 if self.sampling == "fixed-size" else None
+        # How much agents use a release: 1 - p_t in the papers, else the plan's own estimate.
         use = None
         if self.advice_use == "query":
             later = range(1, rounds + 1)
@@ -133,16 +182,16 @@ class DPFTSDESettings(ThompsonSettings):
             rounds,
             self.epsilon,
             self.delta or default_delta(agents),
-            self.longest,
+            self.max_norm,
             self.initial_points,
             self.sampling_rate or rate,
             use,
         )
 
     def _listed(self, rounds: int) -> tuple[int, ...]:
-        """The rounds that ``releases`` names."""
-        named = "early" if self.private else "all"
-        named = self.releases if self.releases != "auto" else named
+        """Return the rounds that ``releases`` names, of the rounds 0 .. T-1."""
+        default = "early" if self.private else "all"
+        named = default if self.releases == "auto" else self.releases
         if named == "all":
             return tuple(range(rounds))
         if named == "early":
@@ -150,7 +199,7 @@ class DPFTSDESettings(ThompsonSettings):
         try:
             listed = sorted({int(t) for t in named.split(",")})
         except ValueError:
-            listed = [-1]
+            listed = [-1]  # refused below, as a negative round is
         if listed[0] < 0:
             raise SettingsError(
                 "`releases` must be all, early, auto or a list of rounds such as 0,1,2,4, "
@@ -161,8 +210,8 @@ class DPFTSDESettings(ThompsonSettings):
     def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
         """Return the settings that keep a private run to the releases it was planned for.
 
-        The noise was computed for the releases of ``planned`` rounds, so a run that goes on
-        longer makes none after them.
+        The noise was computed for the releases of ``planned`` rounds, so the run makes no release
+        in the rounds that are added.
         """
         if not self.private:
             return {}

@@ -1,4 +1,4 @@
-"""FTS: agents follow one another's sampled functions."""
+"""FTS: in some rounds, an agent follows a function that another agent sampled."""
 
 from flwr_fbo.methods.method import Method
 from flwr_fbo.methods.thompson import PAPER_AGENT

@@ -1,22 +1,23 @@
-r"""The server of FTS: one agent's vector at a time, relayed to one other.
+r"""The server of FTS: it sends the vector of one agent to another agent.
 
 Notation (FTS Algorithm 1)
 
 ==================  ====================================  ==========
 paper               here                                  shape
 ==================  ====================================  ==========
-``A``               a target; all agents unless said      int
-``A_n, n <= N``     the agents whose vectors are used
+``A``               a target; by default every agent      int
+``A_n, n <= N``     the agents whose vectors are sent
 ``omega_n``         ``server.messages[n]``                (M,)
 ``t_n``             ``history``                           int
 ``P_N``             ``preferences[target]``               (N,)
 ``p_t``             ``p_schedule``                        scalar
 ==================  ====================================  ==========
 
-In the paper a target holds the messages of all others and draws one of them when its coin says
-so. Here the server tosses the coin and draws from P_N on the target's behalf and sends only the
-vector that is used: the same distribution of queries with N times less to send. A straggler,
-whose vector is not there, has weight zero. There is no privacy beyond not sending raw data.
+In the paper, a target holds the vectors of all other agents, and draws one of them with
+probability 1 - p_t. Here the server makes both draws for the target, and sends only the vector
+that is used: the queries have the same distribution, and N times less is sent. A straggler, an
+agent whose vector did not arrive, has weight zero. Raw data are not sent; there is no privacy
+beyond that.
 """
 
 from __future__ import annotations
@@ -39,25 +40,49 @@ from flwr_fbo.privacy.releases import Release
 
 @dataclass(frozen=True)
 class FTSSettings(ThompsonSettings):
-    """FTS: vectors are relayed as they are, so it hides raw data and nothing else."""
+    """Settings of FTS, which sends vectors on unchanged, and so hides raw data and nothing else."""
 
-    p_schedule: ScheduleName = setting("1-1/t", "p_t, how soon agents trust only themselves")
+    p_schedule: ScheduleName = setting(
+        "1-1/t", "p_t, probability that an agent follows its own model in round t"
+    )
     messages: Literal["renewed", "once"] = setting(
-        "renewed", "new vectors every round, or one of each agent before the start, used once"
+        "renewed",
+        "renewed: a new vector of each agent in every round; once: one before the start, used once",
     )
     targets: int = setting(
-        0, "how many agents optimise; the others only help. 0 is all", at_least(0)
+        0,
+        "number of agents, the targets, that are sent vectors of other agents; 0 is all",
+        at_least(0),
     )
     history: int = setting(
-        0, "observations a helper makes before the start; 0 is initial-points", at_least(0)
+        0,
+        "evaluations before the start of each agent that is no target; 0 is `initial-points`",
+        at_least(0),
     )
-    history_design: Literal["thompson", "random"] = setting("thompson", "how a helper chooses them")
+    history_design: Literal["thompson", "random"] = setting(
+        "thompson", "how an agent that is no target chooses its evaluations before the start"
+    )
 
 
 class FTSServer(ThompsonServer):
-    """Algorithm 1 for one target, several, or all agents at the same time (App. D.2.1).
+    """The server of Algorithm 1, for one target, several, or all agents at once (App. D.2.1).
 
-    ``preferences`` (N, N) are the rows P_N of each agent; uniform where not given.
+    Parameters
+    ----------
+    space : Space
+        The search space.
+    agents : int
+        N, the number of agents.
+    settings : FTSSettings
+        The settings of the run.
+    rounds : int
+        T, the number of rounds after the exploring round.
+    seed : int
+        The seed of the server's draws.
+    preferences : Array, optional
+        P_N of each agent in its row, (N, N), not normalised; uniform by default.
+    p_schedule : Callable, optional
+        p_t by round, instead of the schedule of the settings.
     """
 
     settings: FTSSettings
@@ -86,46 +111,51 @@ class FTSServer(ThompsonServer):
                 f"`preferences` must be finite, >= 0 and ({agents}, {agents}), but got "
                 f"{given.tolist() if given.size < 20 else given.shape}"
             )
-        self._preferences = given * (1.0 - np.eye(agents))  # nobody advises itself
+        self._preferences = given * (1.0 - np.eye(agents))  # no agent follows its own vector
         self.messages: dict[int, Array] = {}
         self._used: dict[int, set[int]] = {n: set() for n in self.targets}
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
+        # Nobody would use the vectors of the last round.
         renewed = self.settings.messages == "renewed" and self.round < self.last_round
         return {"omega": (self.settings.vector_length,)} if self.round == 0 or renewed else {}
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
-        helpers_rest = self.round > 0 and not self._expects()
-        asked = [n for n in present if n in self.targets or not helpers_rest]
+        """Return the requests of the round; others than targets are asked for vectors only."""
+        only_targets = self.round > 0 and not self._expects()
+        asked = [n for n in present if n in self.targets or not only_targets]
         return super().requests(asked)
 
     def _first_request(self, agent: int, expects: Mapping[str, tuple[int, ...]]) -> Request:
         if agent in self.targets or not self.settings.history:
             return super()._first_request(agent, expects)
+        # t_n evaluations before the start (App. D.2.1)
         if self.settings.history_design == "random":
             values = {"count": self.settings.history, "home": -1}
             return Request("explore", self.round, values, {}, expects)
         values = {"count": self.settings.history}
         return Request("history", self.round, values, {}, expects)
 
-    def _advice(self, agent: int) -> tuple[float, Array | None]:
-        adviser = self._adviser(agent)
-        return (1.0, None) if adviser is None else (0.0, self.messages[adviser][None, :])
+    def _probability_and_weights(self, agent: int) -> tuple[float, Array | None]:
+        # The draw of line 2 is made here, so the agent is sent the probability 0 or 1.
+        sender = self._sender(agent)
+        return (1.0, None) if sender is None else (0.0, self.messages[sender][None, :])
 
-    def _adviser(self, agent: int) -> int | None:
-        """Lines 2-6: whose vector the agent follows this round; None is its own model."""
+    def _sender(self, agent: int) -> int | None:
+        """Return the agent whose vector another agent follows; None is its own model."""
+        # Lines 2 and 3: r ~ U(0, 1), and the own model if r <= p_t.
         rng = self._rng(1, self.round, agent)
         p = own_probability(self._p_schedule, self.round, first_as_second=True)
         if agent not in self.targets or rng.random() <= p:
             return None
+        # Line 6: A_n drawn from P_N.
         weights = self._distribution(agent)
         if not weights.any():
-            return None  # nobody's vector is left
+            return None  # no vector is left
         return int(rng.choice(self.agents, p=weights / weights.sum()))
 
     def _distribution(self, agent: int) -> Array:
-        """P_N before normalisation: zero for stragglers and for vectors that were used up."""
+        """Return P_N before normalisation, zero for stragglers and for used vectors: (N,)."""
         available = np.zeros(self.agents)
         available[list(self.messages)] = 1.0
         if self.settings.messages == "once":
@@ -133,26 +163,28 @@ class FTSServer(ThompsonServer):
         return np.asarray(available * self._preferences[agent])
 
     def close(self, replies: Mapping[int, Reply]) -> None:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Mark the vectors that were used, and take in the new vectors of the round."""
         if self.round > 0 and self.settings.messages == "once":
             for agent in self.targets:
-                adviser = self._adviser(agent) if agent in replies else None
-                if adviser is not None:
-                    self._used[agent].add(adviser)
+                # The sender is drawn again from the same key. A target without a reply has made
+                # no evaluation, so its vector can still be used.
+                sender = self._sender(agent) if agent in replies else None
+                if sender is not None:
+                    self._used[agent].add(sender)
         super().close(replies)
 
-    def _absorb(self, vectors: Mapping[int, Array]) -> None:
+    def _receive(self, vectors: Mapping[int, Array]) -> None:
         self.messages = dict(vectors)
 
     def state_dict(self) -> dict[str, Any]:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Return the round, the last vectors with their senders, and the used vectors."""
         agents = sorted(self.messages)
         stacked = np.stack([self.messages[n] for n in agents]) if agents else None
         used = {str(n): sorted(u) for n, u in self._used.items() if u}
         return {**super().state_dict(), "senders": agents, "messages": stacked, "used": used}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Continue from the state that :meth:`state_dict` returned."""
         super().load_state_dict(state)
         vectors = () if state["messages"] is None else np.asarray(state["messages"])
         self.messages = dict(zip(map(int, state["senders"]), vectors, strict=True))
@@ -163,8 +195,8 @@ class FTSServer(ThompsonServer):
         last = list(self.messages.values())
         if not last:
             return None
-        return self._recommended(np.mean(last, axis=0)[None, :], 0.0, len(last))
+        return self._recommendation(np.mean(last, axis=0)[None, :], 0.0, len(last))
 
     def evaluations_per_agent(self) -> int | None:
-        """Return None where helpers and targets make different numbers of evaluations."""
+        """Return the evaluations of each agent; None where only some agents are targets."""
         return None if self.settings.targets else super().evaluations_per_agent()

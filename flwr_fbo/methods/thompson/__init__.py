@@ -1,9 +1,9 @@
-"""The local agent of FTS and DP-FTS-DE: a Gaussian process, and the vector that it shares."""
+"""What FTS, DP-FTS-DE and their baselines share: the agent, its settings, and the rounds."""
 
 from typing import Any
 
-#: The papers' own model and messages on real data (FTS D.2.2, DP-FTS-DE B.2.1): raw scores,
-#: and features so narrow that little is shared between neighbouring points.
+#: The agent of the papers' experiments on real data (FTS App. D.2.2, DP-FTS-DE App. B.2.1). Its
+#: scores are raw, and its features so narrow that neighbouring points share little.
 PAPER_AGENT: dict[str, Any] = {
     "initial-points": 10,
     "first-point": "random",

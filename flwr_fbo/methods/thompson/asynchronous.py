@@ -1,18 +1,20 @@
-"""Agents that answer with what they know while an evaluation goes on.
+"""Agents that reply with what they know while an evaluation is still running.
 
-A reply of FTS or DP-FTS-DE is a vector that stands for all of an agent's evaluations. It does
-not have to wait for the one that was just asked for. An :class:`AsynchronousAgent` has that one
-made in the *background* and, after a set patience, shares what its records hold by then. While the
-background is busy nothing else is begun: an agent makes one piece of work at a time and leaves
-out the rounds that go by meanwhile. What is finished is recorded under the round in which it
-was begun, once, and counts in every reply after that.
+A reply of FTS or DP-FTS-DE is a vector that stands for all evaluations of an agent. The reply
+need not wait for the evaluation that was just requested. An :class:`AsynchronousAgent` has that
+evaluation made in the *background*. After a set number of seconds the agent replies with the
+evaluations that are recorded by then. An agent evaluates for one request at a time: while the
+background is busy, the agent begins nothing else and leaves out the requests of the rounds that
+pass. A finished evaluation is recorded once, under the round in which it was begun, and counts
+in every later reply.
 
-What leaves the agent is the same kind of vector as ever, so its privacy costs the same. An
-agent that has evaluated nothing yet declines: a draw from its prior would be noise to everybody
-else, and a straggler without a vector has weight zero (FTS Algorithm 1).
+An early reply is a vector of the same kind as a late one, so its privacy costs the same. An
+agent without any evaluation declines: a draw from its prior would only add noise to the shared
+function, and an agent without a vector has weight zero (a straggler, FTS Section 3.1).
 
-Work in the background must outlive the message that begins it, or say that it does not. On Flower it is a process
-(:mod:`flwr_fbo.clients.background`); :class:`ThreadWork` serves those who call agents by hand.
+Background work must outlive the message that begins it, or say that it does not. On Flower the
+background is a process (:mod:`flwr_fbo.clients.background`). :class:`ThreadWork` is a thread, for
+code that calls agents without Flower.
 """
 
 from __future__ import annotations
@@ -23,104 +25,119 @@ from typing import Protocol
 
 from flwr_fbo.core.protocol import Reply, Request
 
-#: The word with which an agent declines that has evaluated nothing yet.
+#: The word with which an agent declines while its first evaluation is still running.
 UNDER_WAY = "under-way"
 
 
-class DividedAgent(Protocol):
-    """An agent whose evaluations and replies can be apart."""
+class TwoStepAgent(Protocol):
+    """An agent that evaluates and replies in two separate steps."""
 
     @property
-    def ignorant(self) -> bool:
-        """Whether nothing was evaluated yet."""
+    def has_evaluations(self) -> bool:
+        """Return whether the agent has made any evaluation, failed ones included."""
 
-    def due(self, request: Request) -> bool:
-        """Whether :meth:`work` would evaluate anything."""
+    def has_work(self, request: Request) -> bool:
+        """Return whether :meth:`work` would make any evaluation."""
 
     def work(self, request: Request) -> None:
-        """Evaluate what is asked for and is not recorded yet."""
+        """Make the evaluations of a request that are not recorded yet."""
 
     def share(self, request: Request) -> Reply:
-        """What is expected, of what is known now."""
+        """Return the arrays that a request expects, from the evaluations made so far."""
 
 
 class BackgroundWork(Protocol):
-    """Where an agent's evaluations are made, one request at a time."""
+    """The place where an agent's evaluations are made, for one request at a time."""
 
     def busy(self) -> bool:
-        """Whether a request is being worked on."""
+        """Return whether a request is being worked on."""
 
     def begin(self, request: Request) -> None:
-        """Start to work on a request; only while nothing else is under way."""
+        """Start the work of a request; only while no other request is worked on."""
 
     def wait(self, seconds: float) -> None:
-        """Return when nothing is under way any more, or after so many seconds."""
+        """Wait until no request is worked on, for at most this number of seconds."""
 
     def unfinished(self) -> Request | None:
-        """The last request that was begun, if it may be unfinished though nobody is at work."""
+        """Return the last request that was begun, which may be unfinished if nothing is busy."""
 
     def trouble(self) -> str:
-        """The class of the error that ended the last piece of work; empty where none did."""
+        """Return the class of the error that ended the last work, or ``""`` without an error."""
 
 
 class AsynchronousAgent:
-    """An agent around work in the background. ``make`` gives an agent as the records have it now."""
+    """An agent that evaluates in the background and replies after a limited time.
+
+    Parameters
+    ----------
+    make : Callable
+        Returns a new agent with the present records.
+    work : BackgroundWork
+        The place where evaluations are made.
+    answer_within : float
+        Seconds to wait for an evaluation before the reply.
+    """
 
     def __init__(
-        self, make: Callable[[], DividedAgent], work: BackgroundWork, patience: float
+        self, make: Callable[[], TwoStepAgent], work: BackgroundWork, answer_within: float
     ) -> None:
-        self._make, self._work, self._patience = make, work, patience
+        self._make, self._work, self._answer_within = make, work, answer_within
 
     def answer(self, request: Request) -> Reply:
-        """See :class:`flwr_fbo.core.protocol.Agent`."""
-        trouble = self._go_on(request)
-        if trouble:
-            return Reply(declined=trouble)
+        """Continue or begin the evaluations, wait for a limited time, and return the reply."""
+        error = self._continue_work(request)
+        if error:
+            return Reply(declined=error)
         agent = self._make()
-        if agent.ignorant and request.expects:
+        if request.expects and not agent.has_evaluations:
             return Reply(declined=UNDER_WAY)
         return agent.share(request)
 
-    def _go_on(self, request: Request) -> str:
-        """See to it that work is under way, and give it time; what is wrong with it, if it is."""
-        trouble = ""
+    def _continue_work(self, request: Request) -> str:
+        """Begin work if none is running, wait, and return the class of any error."""
+        error = ""
         if not self._work.busy():
-            work = self._next(request)
+            work = self._next_work(request)
             if work is None:
                 return ""
-            trouble = self._work.trouble()  # is tried again, but the server shall hear of it
+            # Work that failed before is tried again, and the server is sent the old error, as
+            # the new attempt may still be running when the reply is due.
+            error = self._work.trouble()
             self._work.begin(work)
-        self._work.wait(self._patience)
-        return trouble if self._work.busy() else self._work.trouble()
+        self._work.wait(self._answer_within)
+        return error if self._work.busy() else self._work.trouble()
 
-    def _next(self, request: Request) -> Request | None:
-        """What a worker left when it died, or else what is asked for; None if all is done."""
+    def _next_work(self, request: Request) -> Request | None:
+        """Return the request to work on, an unfinished one first; None if all is recorded."""
         agent = self._make()
-        open_ones = (r for r in (self._work.unfinished(), request) if r is not None)
-        return next((r for r in open_ones if agent.due(r)), None)
+        waiting = (r for r in (self._work.unfinished(), request) if r is not None)
+        return next((r for r in waiting if agent.has_work(r)), None)
 
 
 class ThreadWork:
-    """A thread of this process. What is under way when the process ends is lost.
+    """Background work in a thread of this process; work is lost when the process ends.
 
-    ``make`` gives the agent that works: another object than the one that answers, with the
-    same records.
+    Parameters
+    ----------
+    make : Callable
+        Returns the agent that evaluates: another object than the agent that replies, with the
+        same records.
     """
 
-    def __init__(self, make: Callable[[], DividedAgent]) -> None:
+    def __init__(self, make: Callable[[], TwoStepAgent]) -> None:
         self._make = make
         self._thread: threading.Thread | None = None
         self._last: Request | None = None
         self._trouble = ""
 
     def busy(self) -> bool:
-        """See :class:`BackgroundWork`."""
+        """Return whether the thread is working on a request."""
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self, request: Request) -> None:
-        """See :class:`BackgroundWork`."""
+        """Start a thread for a request; raise RuntimeError while another one is working."""
         if self.busy():
-            raise RuntimeError("an agent works on one request at a time")
+            raise RuntimeError("an agent works on one request at a time, but one is not finished")
         self._last, self._trouble = request, ""
         self._thread = threading.Thread(target=self._work, args=(request,), daemon=True)
         self._thread.start()
@@ -128,18 +145,18 @@ class ThreadWork:
     def _work(self, request: Request) -> None:
         try:
             self._make().work(request)
-        except Exception as error:  # told by its class, as a client's errors are
+        except Exception as error:  # a reply may name the class of an error, and never its text
             self._trouble = type(error).__name__
 
     def wait(self, seconds: float) -> None:
-        """See :class:`BackgroundWork`."""
+        """Wait until the thread has ended, for at most this number of seconds."""
         if self._thread is not None:
             self._thread.join(seconds)
 
     def unfinished(self) -> Request | None:
-        """See :class:`BackgroundWork`."""
+        """Return the last request that was begun."""
         return self._last
 
     def trouble(self) -> str:
-        """See :class:`BackgroundWork`."""
+        """Return the class of the error that ended the last work, or ``""`` without an error."""
         return self._trouble

@@ -1,10 +1,10 @@
 """An agent that does not trust the server: its vectors are made private before they leave.
 
-Works around any agent that sends ``omega``, whatever the strategy. The noise, the accounting
-and the bound 2 S on what one agent's data can change are those of
-:class:`flwr_fbo.privacy.local.LocalGaussian`; the budget is the agent's own file and outlives
-the run. A vector that was sent is recorded: asked again for the same round, the agent repeats
-it, which costs nothing.
+A :class:`LocallyPrivateAgent` is put around any agent that sends ``omega``, whatever the strategy.
+:class:`flwr_fbo.privacy.local.LocalGaussian` clips a vector, adds the noise and states the cost;
+its sensitivity is 2 S, the largest distance of two clipped vectors. The budget is a file of the
+agent's own, which outlives the run. Every vector that was sent is recorded. To a repeated request
+the agent sends the recorded vector again, which costs nothing.
 """
 
 from __future__ import annotations
@@ -22,13 +22,30 @@ from flwr_fbo.privacy.budget import BudgetExceeded
 from flwr_fbo.privacy.entropy import Entropy, system_entropy
 from flwr_fbo.privacy.local import LocalBudget, LocalGaussian
 
-#: The word with which an agent refuses an answer that it cannot pay for.
+#: The word with which an agent declines where its budget does not suffice for one more reply.
 BUDGET = "budget"
 
 
 class LocallyPrivateAgent:
-    """Adds an agent's own noise to the ``omega`` of its replies."""
+    """An agent that adds noise to the vectors of another agent, and pays from its own budget.
 
+    Parameters
+    ----------
+    agent : Agent
+        The agent whose vectors are made private.
+    settings : ThompsonSettings
+        The settings of the run; ``local_epsilon`` must be set.
+    records : Records
+        Where the vectors that were sent are recorded.
+    ledger : Path
+        The file of the agent's budget.
+    owner : str
+        The name of the agent in the ledger.
+    entropy : Entropy, optional
+        The source of the noise; by default the operating system's.
+    """
+
+    #: The kind of the records of sent vectors.
     KIND = "local-answer"
 
     def __init__(
@@ -45,20 +62,21 @@ class LocallyPrivateAgent:
         self._agent, self._settings, self._records = agent, settings, records
         self._ledger, self._owner = ledger, owner
         self._entropy = entropy or system_entropy()
-        clip = settings.local_clip or settings.longest
+        clip = settings.local_clip or settings.max_norm
         self.mechanism = LocalGaussian.for_budget(
             clip, settings.local_epsilon, settings.local_delta, settings.local_answers
         )
 
     def answer(self, request: Request) -> Reply:
-        """See :class:`flwr_fbo.core.protocol.Agent`."""
+        """Return the reply with a private vector; decline where the budget does not suffice."""
         reply = self._agent.answer(request)
         if "omega" not in reply.arrays:
             return reply
+        # One vector a round: a second draw of noise on the same vector would cost once more.
         sent = {r["round"]: r["omega"] for r in self._records.read(self.KIND)}
         if request.round not in sent:
             try:
-                private = self._pay(reply.arrays["omega"], request.round)
+                private = self._with_noise(reply.arrays["omega"], request.round)
             except BudgetExceeded:
                 return Reply(declined=BUDGET)
             record = {"round": request.round, "omega": private.tolist()}
@@ -66,7 +84,8 @@ class LocallyPrivateAgent:
             sent[request.round] = record["omega"]
         return Reply({**reply.arrays, "omega": np.array(sent[request.round])})
 
-    def _pay(self, omega: Array, round: int) -> Array:
+    def _with_noise(self, omega: Array, round: int) -> Array:
+        """Charge the budget and return the vector with noise; raise where the budget is spent."""
         s = self._settings
         assert s.local_epsilon is not None
         with LocalBudget.open(self._ledger, self._owner, s.local_epsilon, s.local_delta) as budget:
@@ -74,12 +93,12 @@ class LocallyPrivateAgent:
 
 
 def with_local_privacy(agent: Agent, setup: Setup, records: Records, owner: Owner) -> Agent:
-    """Return the agent, made locally private by the stricter of the run's and the owner's limit.
+    """Return the agent with local privacy, by the smaller of the run's and the owner's epsilon.
 
-    Without either limit, the agent is returned as it is.
+    Where neither sets an epsilon, the agent is returned as it is.
     """
-    asked = setup.values.get("local-epsilon")
-    limits = [float(v) for v in (asked, owner.epsilon_limit) if v]
+    of_run = setup.values.get("local-epsilon")
+    limits = [float(v) for v in (of_run, owner.epsilon_limit) if v]
     if not limits:
         return agent
     settings = ThompsonSettings.from_mapping({**setup.values, "local-epsilon": min(limits)})

@@ -1,4 +1,4 @@
-r"""One point for everybody, from what was made public anyway.
+r"""One point for all parties, computed from the released vectors alone.
 
 Notation
 
@@ -10,14 +10,14 @@ paper                  here                                   shape
 noise sd               ``deviation``, of each weight          scalar
 =====================  =====================================  ==========
 
-The papers' agents each keep their own best point. A party that has none (it joins late, or has
-no data to validate on) and anyone who wants one setting for all can have
-:math:`\arg\max_x \phi(x)^\top \omega^{(i[x])}` of the averaged releases instead. It is computed
-from released vectors alone: post-processing, which costs no privacy.
+In the papers each agent keeps its own best point. The recommendation is for parties that want one
+point for all, or that have no best point: they joined late, or have no data to validate on. The
+recommendation is :math:`\arg\max_x \phi(x)^\top \omega^{(i[x])}` of the averaged releases. It
+costs no privacy, because it is computed from released vectors alone (post-processing).
 
-Whether it says more than the noise would is told by ``clear``: the maximum is compared with the
-``LEVEL`` quantile of the maxima that functions of noise alone reach (:func:`noise_reach`). With
-few agents or a small epsilon it often is not clear.
+The noise of the releases has maxima of its own. The recommendation is ``clear`` if its value is
+above the ``LEVEL`` quantile of the maxima that functions of noise alone reach
+(:func:`noise_reach`). With few agents or a small epsilon, the recommendation is often not clear.
 """
 
 from __future__ import annotations
@@ -34,27 +34,43 @@ from flwr_fbo.models.gp import Path
 from flwr_fbo.search.acquisition import CANDIDATES, all_points, argmax, quasi_random
 from flwr_fbo.search.regions import Regions
 
-#: Functions of noise that a recommendation is compared with, and which of their maxima.
+#: Number of functions of noise that a recommendation is compared with, and the quantile of their
+#: maxima that a clear recommendation must exceed.
 DRAWS, LEVEL = 400, 0.95
 
 
 @dataclass(frozen=True)
 class Recommendation:
-    """A point for all agents; ``value`` and ``noise`` are in the units of what was released."""
+    """A point for all agents. All values are in the scale of the released vectors.
+
+    Parameters
+    ----------
+    params : dict
+        The parameter values of the point.
+    unit : list of float
+        The point in the unit cube, (D,).
+    value : float
+        The averaged released function at the point.
+    noise : float
+        The standard deviation of the noise in ``value``.
+    noise_reach : float
+        The value that functions of noise alone exceed in one run of twenty.
+    clear : bool
+        Whether ``value`` is above ``noise_reach``.
+    releases : int
+        The number of released vectors in the average.
+    """
 
     params: dict[str, Value]
     unit: list[float]
     value: float
     noise: float
-    #: The value that functions of noise alone reach in one run of twenty, and whether this one
-    #: is above it.
     noise_reach: float
     clear: bool
-    #: How many released vectors it is the average of.
     releases: int
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON values."""
+        """Return the fields as JSON values."""
         return dict(vars(self))
 
 
@@ -67,7 +83,25 @@ def recommend(
     releases: int,
     seed: int = 0,
 ) -> Recommendation:
-    """Where the averaged released function (P, M) is largest; the seed steers the search only."""
+    """Return the point at which the averaged released function (P, M) is largest.
+
+    Parameters
+    ----------
+    space : Space
+        The search space.
+    features : RandomFeatures
+        The random features that the weights refer to.
+    regions : Regions
+        The sub-regions.
+    weights : Array
+        The averaged released vectors, (P, M).
+    deviation : float
+        The standard deviation of the noise in each weight of the average.
+    releases : int
+        The number of released vectors in the average.
+    seed : int
+        The seed of the search for the maximum.
+    """
     if weights.shape != (regions.count, features.count) or not np.all(np.isfinite(weights)):
         raise ValueError(
             f"`weights` must be finite and {(regions.count, features.count)}, "
@@ -76,14 +110,14 @@ def recommend(
     rng = np.random.default_rng(seed)
     path = Path(features, weights)
     unit = argmax(path, space, rng, regions)
-    row = unit[None, :]
+    row = unit[None, :]  # (1, D)
     value = float(path.value(space.embed(row), regions.locate(row))[0])
     reach = deviation * noise_reach(space, features, regions, rng)
     return Recommendation(
         params=space.from_unit(unit),
         unit=unit.tolist(),
         value=value,
-        noise=float(deviation),
+        noise=float(deviation),  # features have norm one, so phi(x)' omega has the same noise
         noise_reach=reach,
         clear=value > reach,
         releases=releases,
@@ -93,12 +127,13 @@ def recommend(
 def noise_reach(
     space: Space, features: RandomFeatures, regions: Regions, rng: np.random.Generator
 ) -> float:
-    """The LEVEL quantile of max_x phi(x)' omega for omega of independent standard normals."""
+    """Return the LEVEL quantile of max_x phi(x)' omega, for standard normal omega."""
     points = all_points(space)
     if points is None or len(points) > CANDIDATES:
         points = space.snap(quasi_random(CANDIDATES, space.dimension, rng))
     phi, place = features(space.embed(points)), regions.locate(points)  # (n, M), (n,)
     largest = np.full(DRAWS, -np.inf)
+    # A sub-region has a function of its own; the maximum is over all sub-regions.
     for region in np.unique(place):
         here = phi[place == region] @ rng.standard_normal((features.count, DRAWS))  # (n', DRAWS)
         largest = np.maximum(largest, here.max(axis=0))

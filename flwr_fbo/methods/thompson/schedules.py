@@ -1,4 +1,4 @@
-r"""What changes with the rounds: trust in oneself, and whose vectors count where.
+r"""Schedules over the rounds: the own probability p_t, and the weights of the agents.
 
 Notation
 
@@ -7,8 +7,9 @@ paper                 here                                             shape
 ====================  ===============================================  ==========
 ``p_t``               ``own_probability(t)``                           scalar
 ``1_n^(i)``           ``home_regions(N, P)[n] == i``                   bool
-``a``                 the contrast a scheme starts from                scalar
-``a_t``, ``T_t``      :class:`WeightSchedule`                          scalar
+``a``                 15 in ``softmax-15``, 9 in ``softmax-9``         scalar
+``a_t``               ``WeightSchedule.contrast(t)``                   scalar
+``T_t``               ``a / (a_t - 1)``                                scalar
 ``phi_n^(i)``         ``weights.at(t)[i, n]``                          (P, N)
 ====================  ===============================================  ==========
 """
@@ -41,25 +42,25 @@ SCHEDULES: dict[str, OwnProbability] = {
 def own_probability(
     schedule: ScheduleName | OwnProbability, t: int, first_as_second: bool = False
 ) -> float:
-    """p_t: with which probability an agent trusts its own model in round t >= 1.
+    """Return p_t, the probability that an agent follows its own model in round t >= 1.
 
-    DP-FTS-DE uses 1 - p_t = 1 / t from t = 1 on, so that the first query always follows the
-    others; FTS (Section 5.1) sets p_1 = p_2, which is ``first_as_second``.
+    DP-FTS-DE has 1 - p_t = 1 / t from t = 1 on, so the first query always follows the shared
+    function. FTS (Section 5.1) sets p_1 = p_2, which is ``first_as_second``.
     """
     function = SCHEDULES[schedule] if isinstance(schedule, str) else schedule
     p = function(2 if first_as_second and t == 1 else t)
     if isinstance(p, bool) or not isinstance(p, Real) or not 0.0 <= p <= 1.0:
-        raise ValueError(f"a p-schedule must give probabilities, but got {p!r} for t={t}")
+        raise ValueError(f"`p-schedule` must give probabilities, but got {p!r} for t={t}")
     return float(p)
 
 
 @dataclass(frozen=True)
 class WeightSchedule:
-    r"""The weights phi_n^(i) of DP-FTS-DE, from home agents only towards uniform.
+    r"""The weights phi_n^(i) of DP-FTS-DE: first almost only home agents count, later all equally.
 
-    An agent has ``advantage(t)`` times the weight in its home sub-region that others have
-    there. For the softmax weights of App. B, exp((a 1 + 1) / T) with T_t = a / (a_t - 1), that
-    ratio is exp(a / T_t) = exp(a_t - 1); B.2.3 has three more schemes:
+    In its home sub-region an agent has ``advantage(t)`` times the weight of the other agents. The
+    softmax weights of App. B are proportional to exp((a 1_n^(i) + 1) / T_t) with T_t = a / (a_t -
+    1), so their advantage is exp(a / T_t) = exp(a_t - 1). App. B.2.3 has three more schemes:
 
     ===============  ================================  ===================================
     scheme           advantage at a_t                  a_t from .. to
@@ -71,8 +72,18 @@ class WeightSchedule:
     ``uniform``      1                                 -
     ===============  ================================  ===================================
 
-    a_t keeps its first value for ``hold`` rounds and then falls linearly, reaching 1 after
-    ``decay`` more; with ``decay = None`` it never falls (App. B.2.5, non-adaptive weights).
+    a_t keeps its first value for ``hold`` rounds, and then falls linearly to 1 in ``decay``
+    rounds. With ``decay = None``, a_t never falls (App. B.2.5, non-adaptive weights).
+
+    Examples
+    --------
+    >>> schedule = WeightSchedule("linear-1000", hold=0, decay=2)
+    >>> schedule.at(1, agents=2, regions=2).round(3)  # each agent counts at home only
+    array([[0.999, 0.001],
+           [0.001, 0.999]])
+    >>> schedule.at(2, agents=2, regions=2)
+    array([[0.5, 0.5],
+           [0.5, 0.5]])
     """
 
     scheme: WeightScheme = "softmax-15"
@@ -80,15 +91,16 @@ class WeightSchedule:
     decay: int | None = 30
 
     def advantage(self, t: int) -> float:
-        """How much more an agent counts at home in round t."""
+        """Return the weight of a home agent over that of another agent in round t."""
         if self.scheme == "uniform":
             return 1.0
-        a = self._contrast(t)
+        a = self.contrast(t)
         if self.scheme.startswith("softmax"):
             return math.exp(a - 1.0)
         return a * a if self.scheme == "square-40" else a
 
-    def _contrast(self, t: int) -> float:
+    def contrast(self, t: int) -> float:
+        """Return a_t, which falls from its first value to 1; not for the scheme ``uniform``."""
         start = {"softmax-15": 16.0, "softmax-9": 10.0, "linear-1000": 1000.0, "square-40": 40.0}
         first = start[self.scheme]
         if self.decay is None or t <= self.hold:
@@ -100,7 +112,7 @@ class WeightSchedule:
         return first + (1.0 - first) * (t - self.hold - 1) / (self.decay - 1)
 
     def at(self, t: int, agents: int, regions: int) -> Array:
-        """phi_n^(i) in round t, each row summing to one: (P, N)."""
+        """Return phi_n^(i) in round t; each row adds up to one: (P, N)."""
         home = home_regions(agents, regions)[None, :] == np.arange(regions)[:, None]
         weights = np.where(home, self.advantage(t), 1.0)
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -1,4 +1,4 @@
-"""What the servers of FTS, DP-FTS-DE and the solitary baselines have in common."""
+"""The rounds of FTS, DP-FTS-DE, local Thompson sampling and random search, at the server."""
 
 from __future__ import annotations
 
@@ -20,11 +20,27 @@ from flwr_fbo.search.regions import Regions, split_space
 
 
 class ThompsonServer(MethodServer):
-    """Rounds 0 to T: every agent explores in round 0 and takes one step a round after it.
+    """Rounds 0 to T: each agent explores in round 0, and evaluates one point in each later round.
 
-    A subclass says what advice goes out (:meth:`_advice`) and what is made of the vectors that
-    come back (:meth:`_absorb`). This class alone is local Thompson sampling: no advice, and no
-    vector is asked for.
+    A subclass says which shared function an agent is sent (:meth:`_probability_and_weights`),
+    which rounds ask for vectors (:meth:`_expects`) and what is done with the vectors
+    (:meth:`_receive`). This class by itself is local Thompson sampling: agents are sent no shared
+    function, and no vector is asked for.
+
+    Parameters
+    ----------
+    space : Space
+        The search space.
+    agents : int
+        N, the number of agents.
+    settings : ThompsonSettings
+        The settings of the agents.
+    rounds : int
+        T, the number of rounds after the exploring round.
+    seed : int
+        The seed of the server's public choices; privacy noise never depends on the seed.
+    regions : int
+        P, the number of sub-regions.
     """
 
     counts_rounds = True
@@ -49,7 +65,7 @@ class ThompsonServer(MethodServer):
         self.round = 0
         self.regions: Regions = split_space(space, regions)
         self._seed = seed
-        #: What agents said of themselves in the last round of a run with diagnostics: (n, 2).
+        #: Evaluations and best score (2,) that agents sent in the last round, with diagnostics.
         self.diagnostics: dict[int, Array] = {}
         self._setup = thompson_setup(space, settings, self.regions, self._rng(0))
 
@@ -59,32 +75,34 @@ class ThompsonServer(MethodServer):
         return cls(run.space, run.agents, settings, run.rounds, run.seed)
 
     def _rng(self, *purpose: int) -> np.random.Generator:
-        # Public choices only (features, whose message goes where), never privacy noise.
+        # For public choices: random features, samples without privacy, whose vector goes where.
+        # Privacy noise takes its entropy elsewhere. The second number keeps these generators
+        # apart from those of agents with the same seed.
         return np.random.default_rng([self._seed, 2**31, *purpose])
 
     @property
     def finished(self) -> bool:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Return whether all rounds are closed."""
         return self.round > self.last_round
 
     @property
     def exploring(self) -> bool:
-        """Say whether the agents still evaluate their initial points."""
+        """Return whether the agents still evaluate their initial points."""
         return self.round == 0
 
     def setup(self) -> Setup:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Return the settings, random features and sub-regions, which every agent needs."""
         return self._setup
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
-        expects = self._asked_for()
+        """Return the request to explore or to take a step, for each agent that is present."""
+        expects = self._all_expected()
         if self.round == 0:
             return {n: self._first_request(n, expects) for n in present}
         requests = {}
         for n in present:
-            probability, advice = self._advice(n)
-            arrays = {} if advice is None else {"advice": advice}
+            probability, weights = self._probability_and_weights(n)
+            arrays = {} if weights is None else {"advice": weights}
             values = {"own-probability": probability}
             requests[n] = Request("step", self.round, values, arrays, expects)
         return requests
@@ -94,39 +112,39 @@ class ThompsonServer(MethodServer):
         return Request("explore", self.round, values, {}, expects)
 
     def close(self, replies: Mapping[int, Reply]) -> None:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Take in the vectors of the round, and go on to the next round."""
         self.diagnostics = {
             n: r.arrays["diagnostics"] for n, r in replies.items() if "diagnostics" in r.arrays
         }
         if self._expects():
             vectors = {n: r.arrays["omega"] for n, r in replies.items() if not r.declined}
-            self._absorb(vectors)
+            self._receive(vectors)
         self.round += 1
 
-    def _asked_for(self) -> dict[str, tuple[int, ...]]:
+    def _all_expected(self) -> dict[str, tuple[int, ...]]:
         return self._expects() | ({"diagnostics": (2,)} if self.settings.diagnostics else {})
 
     def _home(self, agent: int) -> int:
-        """The sub-region an agent explores first; -1 is the whole space."""
+        """Return the sub-region in which an agent explores; -1 is the whole space."""
         return -1
 
-    def _advice(self, agent: int) -> tuple[float, Array | None]:
-        """With which probability an agent should trust itself, and what others say."""
+    def _probability_and_weights(self, agent: int) -> tuple[float, Array | None]:
+        """Return p_t for an agent, and the weights (P, M) of the function that it is sent."""
         return 1.0, None
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
-        """Which arrays the round's replies must hold."""
+        """Return the names and shapes of the arrays that replies of this round must hold."""
         return {}
 
-    def _absorb(self, vectors: Mapping[int, Array]) -> None:
-        """Make something of the vectors (M,) that came back."""
+    def _receive(self, vectors: Mapping[int, Array]) -> None:
+        """Take in the vectors (M,) of the agents that replied."""
 
     def state_dict(self) -> dict[str, Any]:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Return the number of the next round."""
         return {"round": self.round}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Continue from the state that :meth:`state_dict` returned."""
         self.round = int(state["round"])
 
     # -- what a run reports ------------------------------------------------------------------
@@ -141,7 +159,7 @@ class ThompsonServer(MethodServer):
         return float(np.mean(known)) if known else None
 
     def privacy(self) -> dict[str, Any] | None:
-        """Return what the agents' own local budgets bound, where they have any."""
+        """Return the cost that the agents' local budgets allow; None without local privacy."""
         s = self.settings
         if s.local_epsilon is None:
             return None
@@ -154,10 +172,10 @@ class ThompsonServer(MethodServer):
             "local": True,
         }
 
-    def _recommended(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
-        """Return where a function (P, M) over the shared features is largest."""
+    def _recommendation(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
+        """Return the recommendation from an average of ``releases`` vectors, (P, M) or more."""
         arrays = self.setup().arrays
         features = RandomFeatures(arrays["frequencies"], arrays["phases"])
-        functions = weights[:, : features.count]  # and not the scale of the scores
+        functions = weights[:, : features.count]  # without the scale of the scores
         found = recommend(self.space, features, self.regions, functions, deviation, releases)
         return found.to_dict()

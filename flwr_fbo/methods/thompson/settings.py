@@ -1,4 +1,4 @@
-"""What may be set in an agent of FTS, DP-FTS-DE and the baselines: its model and its messages."""
+"""Settings of the agents of FTS, DP-FTS-DE and the baselines: their model and their messages."""
 
 from __future__ import annotations
 
@@ -12,66 +12,99 @@ from flwr_fbo.models.score_scale import SCALE_NUMBERS, ScoreScale
 
 @dataclass(frozen=True)
 class ThompsonSettings(Settings):
-    """How an agent models its scores and what it shares. The same for all agents of a run."""
+    """Settings of an agent's model and of its messages, the same for all agents of a run."""
 
-    initial_points: int = setting(5, "points before the first round", at_least(1))
+    initial_points: int = setting(
+        5, "number of points that each agent evaluates before round 1", at_least(1)
+    )
     first_point: Literal["random", "middle"] = setting(
-        "random", "the first of them: of the whole space, or of its middle half"
+        "random",
+        "an agent's first point: random is anywhere, middle is in the middle half of each range",
     )
     acquisition: Literal["thompson", "improvement"] = setting(
-        "thompson", "how its own model chooses: by a sampled function, or expected improvement"
+        "thompson",
+        "how an agent chooses by its own model: a sampled function, or expected improvement",
     )
     advice_use: Literal["query", "prior"] = setting(
-        "query", "follow the others with probability 1 - p_t, or take them as a prior mean"
+        "query",
+        "use of the shared function: follow with probability 1 - p_t (query), or as a prior mean",
     )
     kernel: Literal["matern52", "matern32", "se"] = setting(
         "matern52", "kernel of the agent's own model"
     )
     lengthscale: float | None = setting(
-        None, "its length scale in the unit cube; learned where unset", above(0)
+        None,
+        "length scale of the agent's own kernel, in the unit cube; learned where unset",
+        above(0),
     )
-    noise: float | None = setting(None, "its noise variance; learned where unset", above(0))
+    noise: float | None = setting(
+        None, "noise variance of the agent's own model; learned where unset", above(0)
+    )
     refit_every: int = setting(
-        5, "least observations between fits of the model's parameters; 0 is never", at_least(0)
+        5,
+        "least number of new scores between fits of an agent's hyperparameters; 0 never fits",
+        at_least(0),
     )
-    standardise: bool = setting(True, "give an agent's scores mean 0 and spread 1 first")
-    beta: float = setting(1.0, "width of the posterior that is sampled", above(0))
+    standardise: bool = setting(True, "scale an agent's scores to mean 0 and spread 1")
+    beta: float = setting(
+        1.0, "factor on the spread of the functions that Thompson sampling draws", above(0)
+    )
     beta_rule: Literal["constant", "theory"] = setting(
-        "constant", "`theory`: beta is the norm bound B of Theorem 1, and grows with what was seen"
+        "constant",
+        "factor on the spread of sampled functions: `beta`, or that of Theorem 1 with B = `beta`",
     )
-    features: int = setting(100, "M, length of the vectors that are shared", at_least(1))
+    features: int = setting(
+        100,
+        "M, number of random features, and length of the vectors that agents share",
+        at_least(1),
+    )
     feature_kernel: Literal["se", "matern52", "matern32"] = setting(
-        "se", "kernel that the shared random features stand for"
+        "se", "kernel that the shared random features approximate"
     )
     feature_lengthscale: float | None = setting(
-        0.2, "its length scale in the unit cube; of many scales where unset", above(0)
+        0.2,
+        "length scale of the random features, in the unit cube; a mix of many where unset",
+        above(0),
     )
-    feature_noise: float = setting(0.01, "lambda, noise variance in the shared posterior", above(0))
+    feature_noise: float = setting(
+        0.01,
+        "lambda, noise variance in the posterior of omega, from which shared vectors come",
+        above(0),
+    )
     message: Literal["sample", "mean"] = setting(
-        "sample", "share a draw from the posterior of omega, or its mean"
+        "sample",
+        "what an agent shares: a draw from the posterior of omega, or the posterior's mean",
     )
     vector_bound: float | None = setting(
-        None, "an agent shortens what it shares of its model to this length", above(0)
+        None,
+        "largest norm of the M weights that an agent shares; a longer vector is shortened",
+        above(0),
     )
-    reward_low: float | None = setting(None, "least score there can be, where that is known")
-    reward_high: float | None = setting(None, "largest score there can be")
+    reward_low: float | None = setting(None, "lowest possible score, where known")
+    reward_high: float | None = setting(None, "highest possible score, where known")
     share_scale: bool = setting(
-        True, "where both are known, vectors also say the mean and spread of an agent's scores"
+        True, "share mean and spread of scores too, if `reward-low` and `reward-high` are set"
     )
     diagnostics: bool = setting(
         False, "send scores to the server, for research only: the run is then NOT PRIVATE"
     )
     local_epsilon: float | None = setting(
-        None, "budget of each agent against the server itself, over all it sends", above(0)
+        None,
+        "privacy budget for all that an agent sends, also against the server; the agent adds noise",
+        above(0),
     )
-    local_delta: float = setting(1e-5, "its delta", within(0, 1, open_low=True, open_high=True))
+    local_delta: float = setting(
+        1e-5, "delta of `local-epsilon`", within(0, 1, open_low=True, open_high=True)
+    )
     local_clip: float | None = setting(
-        None, "bound on the vector before local noise; its longest where unset", above(0)
+        None,
+        "norm to which vectors are clipped before local noise; the largest possible where unset",
+        above(0),
     )
-    local_answers: int = setting(10, "vectors that the local budget is to last for", at_least(1))
+    local_answers: int = setting(10, "number of vectors that `local-epsilon` pays for", at_least(1))
 
     def check(self) -> None:
-        """A range has two ends, in order."""
+        """Raise SettingsError unless the range of scores has two ends in order, or none."""
         low, high = self.reward_low, self.reward_high
         ends = [end for end in (low, high) if end is not None]
         if len(ends) == 1 or ends != sorted(set(ends)):
@@ -81,22 +114,23 @@ class ThompsonSettings(Settings):
 
     @property
     def scale(self) -> ScoreScale | None:
-        """How agents speak of the scale of their scores; None where they cannot."""
+        """Return how agents encode the scale of their scores; None where they do not share it."""
         if not self.share_scale or self.reward_low is None or self.reward_high is None:
             return None
         return ScoreScale(self.reward_low, self.reward_high)
 
     @property
     def vector_length(self) -> int:
-        """How many numbers an agent shares: M, and two of its scores' scale."""
+        """Return the length of a shared vector: M, and 2 more with the scale of the scores."""
         return self.features + (0 if self.scale is None else SCALE_NUMBERS)
 
     @property
-    def longest(self) -> float:
-        """The norm that no honest vector exceeds, or sqrt(M), which a sample has."""
+    def max_norm(self) -> float:
+        """Return the largest norm that an honest agent's shared vector has."""
+        # A sample of omega has no largest norm: the prior's sample has a norm of about sqrt(M).
         bound = self.vector_bound or math.sqrt(self.features)
         return bound if self.scale is None else math.hypot(bound, self.scale.max_norm)
 
     def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
-        """Return settings to fix when a run gets more rounds than planned: none, by default."""
+        """Return settings to fix when a run gets more rounds than planned; none by default."""
         return {}
