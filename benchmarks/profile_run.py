@@ -27,18 +27,18 @@ PARTS: dict[str, tuple[tuple[str, str], ...]] = {
     "model: fit of its parameters": (("core/hyperparameters.py", "fit"),),
     "model: sample of a function": (("core/gp.py", "sample_path"),),
     "query: maximise it": (("core/acquisition.py", "argmax"),),
-    "message": (("core/thompson.py", "message"),),
-    "privacy: plan the noise": (("strategies/dp_fts_de.py", "build"),),
+    "message": (("methods/thompson/sampler.py", "message"),),
+    "privacy: plan the noise": (("methods/dp_fts_de/server.py", "_plan_privacy"),),
     "privacy: epsilon so far": (
         ("privacy/budget.py", "spent"), ("privacy/budget.py", "would_exceed"),
         ("privacy/budget.py", "report"), ("privacy/accountants.py", "epsilon_by_accountant"),
     ),
-    "server: sum and noise": (("core/dp_fts_de.py", "draw_release"),),
+    "server: sum and noise": (("methods/dp_fts_de/aggregation.py", "draw_release"),),
     "files: journals, checkpoint, ledger": (
         ("journal.py", "append"), ("journal.py", "read"), ("rundir.py", "save"),
         ("privacy/ledger.py", "charge"), ("rundir.py", "_append"),
     ),
-    "recommendation": (("core/recommendation.py", "recommend"),),
+    "recommendation": (("methods/thompson/recommendation.py", "recommend"),),
 }  # fmt: skip
 
 

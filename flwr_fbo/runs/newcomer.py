@@ -118,6 +118,7 @@ def join(run_dir: str | Path, seed: int = 0) -> Newcomer:
             "`run_dir` must be of a run of dp-fts-de, the strategy that makes releases, "
             f"but is of {config.get('strategy')!r}"
         )
+    # config.json also holds the settings of the run and of its task.
     keys = DPFTSDESettings.keys()
     settings = DPFTSDESettings.from_mapping({k: v for k, v in config.items() if k in keys})
     # The same memory as the server's, so the same function as the last one that agents were sent.

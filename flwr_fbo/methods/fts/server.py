@@ -116,12 +116,12 @@ class FTSServer(ThompsonServer):
         self._used: dict[int, set[int]] = {n: set() for n in self.targets}
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
-        # Nobody would use the vectors of the last round.
+        # Vectors of the last round would not be used.
         renewed = self.settings.messages == "renewed" and self.round < self.last_round
         return {"omega": (self.settings.vector_length,)} if self.round == 0 or renewed else {}
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """Return the requests of the round; others than targets are asked for vectors only."""
+        """Return the requests of the round; where no vector is expected, only targets are asked."""
         only_targets = self.round > 0 and not self._expects()
         asked = [n for n in present if n in self.targets or not only_targets]
         return super().requests(asked)

@@ -89,6 +89,7 @@ class AsynchronousAgent:
         if error:
             return Reply(declined=error)
         agent = self._make()
+        # A draw from the prior would only add noise to what other agents receive.
         if request.expects and not agent.has_evaluations:
             return Reply(declined=UNDER_WAY)
         return agent.share(request)
@@ -139,6 +140,7 @@ class ThreadWork:
         if self.busy():
             raise RuntimeError("an agent works on one request at a time, but one is not finished")
         self._last, self._trouble = request, ""
+        # A daemon: the process may end without waiting for the evaluation.
         self._thread = threading.Thread(target=self._work, args=(request,), daemon=True)
         self._thread.start()
 

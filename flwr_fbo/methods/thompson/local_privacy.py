@@ -63,6 +63,7 @@ class LocallyPrivateAgent:
         self._ledger, self._owner = ledger, owner
         self._entropy = entropy or system_entropy()
         clip = settings.local_clip or settings.max_norm
+        # The noise is fixed here, for `local_answers` vectors: once they are spent, agents decline.
         self.mechanism = LocalGaussian.for_budget(
             clip, settings.local_epsilon, settings.local_delta, settings.local_answers
         )
@@ -79,6 +80,7 @@ class LocallyPrivateAgent:
                 private = self._with_noise(reply.arrays["omega"], request.round)
             except BudgetExceeded:
                 return Reply(declined=BUDGET)
+            # A crash between the charge and this record costs one more charge, and never one less.
             record = {"round": request.round, "omega": private.tolist()}
             self._records.append(self.KIND, record)
             sent[request.round] = record["omega"]

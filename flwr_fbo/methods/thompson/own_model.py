@@ -133,6 +133,7 @@ class OwnModel:
         shared = None if self.shared_function is None else self.shared_function.scale
         if not self.settings.standardise:
             return y[:count]
+        # Only the targets of all scores are cached: those of the first few serve one fit.
         if count is not None:
             return standardise_scores(y[:count], shared)
         known = self._standardised
@@ -193,6 +194,7 @@ class OwnModel:
             return prior_medians(self.space.dimension, s.lengthscale, s.noise)
         if due not in self._fits:
             x, y, rng = self.embedded(due), self._residuals(due), self._fit_rng(due)
+            # With many scores, a fit starts at the result of the fit before.
             before = self._fits.get(count_at_last_fit(due - 1, s.refit_every))
             found = fit(s.kernel, self.space, x, y, rng, s.lengthscale, s.noise, before)
             self._fits[due] = found

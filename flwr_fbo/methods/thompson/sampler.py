@@ -70,7 +70,7 @@ class Proposal:
 
 
 class ThompsonSampler:
-    """The optimiser of one agent, which is asked for points and told their scores.
+    """An ask-and-tell optimiser for one agent.
 
     Parameters
     ----------

@@ -96,7 +96,7 @@ class WeightSchedule:
             return 1.0
         a = self.contrast(t)
         if self.scheme.startswith("softmax"):
-            return math.exp(a - 1.0)
+            return math.exp(a - 1.0)  # exp(a / T_t)
         return a * a if self.scheme == "square-40" else a
 
     def contrast(self, t: int) -> float:
@@ -113,6 +113,7 @@ class WeightSchedule:
 
     def at(self, t: int, agents: int, regions: int) -> Array:
         """Return phi_n^(i) in round t; each row adds up to one: (P, N)."""
+        # 1_n^(i): whether agent n starts in sub-region i, (P, N)
         home = home_regions(agents, regions)[None, :] == np.arange(regions)[:, None]
         weights = np.where(home, self.advantage(t), 1.0)
         return np.asarray(weights / weights.sum(axis=1, keepdims=True))

@@ -126,8 +126,8 @@ class ThompsonSettings(Settings):
 
     @property
     def max_norm(self) -> float:
-        """Return the largest norm that an honest agent's shared vector has."""
-        # A sample of omega has no largest norm: the prior's sample has a norm of about sqrt(M).
+        """Return the largest norm of an honest agent's vector; for samples, their usual norm."""
+        # A sample of omega from the prior has a norm of about sqrt(M), and no largest norm.
         bound = self.vector_bound or math.sqrt(self.features)
         return bound if self.scale is None else math.hypot(bound, self.scale.max_norm)
 
