@@ -28,6 +28,8 @@ from flwr_fbo.methods.ldp.learner import Learner, UpperConfidence
 from flwr_fbo.methods.ldp.learners import make_learner
 from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
 from flwr_fbo.methods.ldp.settings import LDPSettings
+from flwr_fbo.methods.method import located
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.tasks.papers.ldp_synthetic import LDPSyntheticSettings, LDPSyntheticTask
 from flwr_fbo.tasks.task import Partition
 
@@ -79,13 +81,18 @@ def real(name: str, centred: bool = False) -> Bandit:
     return Bandit(arms, problem.mean, problem.covariance, noise, presets)
 
 
+def learner_class(name: str) -> type[Learner]:
+    found: type[Learner] = located(find_method(name).options["learner"])
+    return found
+
+
 def play(
     bandit: Bandit, name: str, trial: int, plays: int, **values: Any
 ) -> tuple[Array, Learner, float]:
     """One trial: regret by play, the learner at the end, seconds."""
     given = {"budget": plays, **values}
     settings = LDPSettings.from_mapping(given, bandit.presets)
-    learner = make_learner(name, bandit.space, settings, trial, bandit.covariance)
+    learner = make_learner(learner_class(name), bandit.space, settings, trial, bandit.covariance)
     rng = np.random.default_rng([trial, 99])
     gaps = bandit.mean.max() - bandit.mean
     regret = np.zeros(plays)
@@ -263,7 +270,7 @@ def _coverage(name: str, trial: int, plays: int, preset: str) -> float:
     bandit = synthetic(trial)
     values = {"budget": plays, "epsilon": 1.0, "preset": preset}
     settings = LDPSettings.from_mapping(values, bandit.presets)
-    learner = make_learner(name, bandit.space, settings, trial, bandit.covariance)
+    learner = make_learner(learner_class(name), bandit.space, settings, trial, bandit.covariance)
     assert isinstance(learner, UpperConfidence)
     rng = np.random.default_rng([trial, 99])
     inside = []

@@ -48,47 +48,48 @@ class LDPBO(FBOStrategy):
     callbacks : Sequence[Callback]
         Watchers of the run.
     budget : int
-        How many plays there are in all (the paper's T) (>= 1).
+        Plays in the whole run, each one reward of one agent (T) (>= 1).
     epsilon : float | None
-        Privacy that one answer costs its agent (> 0).
+        Privacy budget that one answer costs its agent; unset: no privacy (> 0).
     delta : float
-        The delta of the gaussian mechanism (in (0, 1)).
+        Delta of one answer where `mechanism` is gaussian (in (0, 1)).
     epsilon_limit : float | None
-        Privacy an agent spends in all; unset: an equal share of the plays (> 0).
+        Privacy budget of each agent for the whole run; unset: what its share of the plays costs (>
+        0).
     mechanism : Literal["laplace", "gaussian"]
-        The noise: laplace is epsilon-LDP, gaussian (epsilon, delta)-LDP.
+        Noise of an answer: laplace is epsilon-LDP, gaussian is (epsilon, delta)-LDP.
     bound : float
-        Bound on the mean reward (the paper's B) (> 0).
+        Bound on the absolute mean of a reward (B) (> 0).
     noise_bound : float
-        Bound on the noise of a reward (R) (> 0).
+        Bound on the absolute noise of a reward (R) (> 0).
     reward_offset : float
-        Subtracted from every reward before it is clipped.
+        Number that is subtracted from every reward before the reward is clipped.
     norm : float | None
-        Bound on the RKHS norm in confidence widths; unset: `bound` (> 0).
+        Bound on the function's RKHS norm in the confidence widths; unset: `bound` (> 0).
     second_moment : float | None
-        Bound on a raw reward's second moment (v); unset: from the bounds (> 0).
+        Bound on a reward's second moment before privacy noise (v); unset: from the bounds (> 0).
     noise_variance : float | None
-        Variance of a raw reward's noise (c); unset: from the bounds (> 0).
+        Variance of a reward's own noise, before privacy noise (c); unset: from `noise-bound` (> 0).
     kernel : Literal["se", "matern12", "matern32", "matern52"]
-        Covariance of the mean reward, unless the task brings its own.
+        Kernel of the mean reward, where the task states no covariance of its own.
     lengthscale : float
-        Length scale of the kernel in the unit cube (> 0).
+        Length scale of `kernel` in the unit cube (> 0).
     constants : Literal["practical", "theory"]
-        Constants as the theorems state them, or such as work in practice.
+        Constants of the learners: those that work in practice, or the theorems'.
     exploration : float | None
-        Factor on the confidence width; unset: what the preset says (> 0).
+        Factor on the confidence width; unset: as `constants` says (> 0).
     regularisation : float | None
-        Lambda of the regression; unset: what the preset says (> 0).
+        Regularisation of the regression (lambda); unset: as `constants` says (> 0).
     failure : float
         Probability that a confidence bound may fail (the theorems' delta) (in (0, 1)).
     epoch : int | None
-        Plays per epoch of MoMA (k); unset: what the preset says (>= 1).
+        Plays in one epoch of MoMA (k); unset: as `constants` says (>= 1).
     embedding : Literal["exact", "nystrom"]
-        Features of finite arms in ATA and MoMA: all of them, or a Nystrom sample.
+        Features of finite arms in ATA and MoMA: exact, or a Nystrom sample.
     accuracy : float
-        Accuracy of the Nystrom embedding (the theorems' epsilon) (in (0, 1)).
+        Accuracy of the Nystrom sample (the theorems' epsilon) (in (0, 1)).
     features : int
-        Random features on spaces that are not finite (>= 1).
+        Random features that stand for the kernel on a space that is not finite (>= 1).
 
     Examples
     --------

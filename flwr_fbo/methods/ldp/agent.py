@@ -1,13 +1,14 @@
-"""An agent whose reward becomes private before it leaves, and who counts what that costs.
+"""An agent whose reward becomes private before the reward leaves, and that counts the cost.
 
-An agent answers ``play`` with one number and nothing else. Whether it answers depends only on
-how often it has, never on its data; so does everything else that can be seen of it. In
-particular an evaluation that fails is answered like the worst reward, with noise: to decline
-would tell something about the data for nothing.
+An agent answers ``play`` with one number and nothing else. Whether the agent answers depends only
+on how often it has answered, never on its data; the same holds for everything else that others
+can see. In particular, a failed evaluation is answered like the worst reward, with noise.
+Declining instead would reveal something about the data.
 
-The records hold every answer, noise included, together with its charge. An answer is recorded
-before it leaves, so that a crash may cost privacy that nobody received, but never the reverse;
-asked again for the same round, the agent repeats it.
+The records hold every answer, noise included, together with its privacy cost. An answer is
+recorded before it leaves. A crash may therefore cost privacy for an answer that nobody received,
+but an answer is never received without its cost. For a round that is asked again, the agent
+repeats the recorded answer.
 """
 
 from __future__ import annotations
@@ -30,12 +31,28 @@ ANSWER = "ldp-answer"
 
 
 class RewardAgent:
-    """See the module; implements :class:`flwr_fbo.core.protocol.Agent`.
+    """The agent of LDP-BO, which answers each play with one private reward.
 
-    The owner's own bounds hold whatever a server asks, and its ``epsilon-limit`` can only lower
-    them: ``limit`` on the epsilon of these records (basic composition), and ``budget``, the
-    owner's books over all the runs it takes part in. With either, a setup without privacy is
-    refused; so it is by an agent that has given private answers before.
+    The owner's bounds ``limit`` and ``budget`` hold whatever a server asks; the server's
+    ``epsilon-limit`` can only lower them. With either bound the agent refuses a setup without
+    privacy. So does an agent that has given private answers before.
+
+    Parameters
+    ----------
+    setup
+        Bounds, epsilon and mechanism, which are public.
+    evaluator
+        Makes and records the evaluations.
+    records
+        Where answers are kept.
+    seed
+        Not used: privacy noise must not depend on a seed.
+    limit
+        The owner's limit on the epsilon of all answers in these records (basic composition).
+    budget
+        The owner's ledger over all runs.
+    entropy
+        The source of privacy noise: the operating system, unless a test gives another source.
     """
 
     def __init__(
@@ -54,52 +71,55 @@ class RewardAgent:
         bound = checks.positive("bound", values["bound"])
         self._worst = -(bound + checks.positive("noise-bound", values["noise-bound"]))
         self._offset = float(values["offset"])
-        self._curator: LaplaceReward | GaussianReward | None = None
+        self._mechanism: LaplaceReward | GaussianReward | None = None
         if "epsilon" in values:
-            self._curator = curator(values)
+            self._mechanism = curator(values)
             asked = checks.positive("epsilon-limit", values["epsilon-limit"])
             self._limit = asked if limit is None else min(asked, limit)
         self._budget = budget
         self._entropy = system_entropy() if entropy is None else entropy
         self._evaluator, self._records = evaluator, records
         self._answers = {int(r["round"]): float(r["reward"]) for r in records.read(ANSWER)}
-        self._charges = [float(r["epsilon"]) for r in records.read(ANSWER)]
-        bounded = limit is not None or budget is not None or self._charges
-        if self._curator is None and bounded:
+        self._costs = [float(r["epsilon"]) for r in records.read(ANSWER)]
+        bounded = limit is not None or budget is not None or self._costs
+        if self._mechanism is None and bounded:
             raise checks.PrivacyError(
-                "an agent whose answers are bounded by a budget, or were private before, gives "
-                "none without privacy, but the setup has no `epsilon`"
+                "the setup must have `epsilon` for an agent with a privacy limit, or whose answers "
+                "were private before, but the setup has no `epsilon`"
             )
 
     @property
     def private(self) -> bool:
-        """Whether answers have noise that nobody can foretell."""
-        return self._curator is not None and self._entropy.private
+        """Say whether answers have noise that nobody can predict."""
+        return self._mechanism is not None and self._entropy.private
 
     @property
     def spent(self) -> float:
-        """Epsilon of all answers so far: k answers cost k epsilon."""
-        return math.fsum(self._charges)
+        """Return the epsilon of all answers so far: k answers cost k epsilon."""
+        return math.fsum(self._costs)
 
     def answer(self, request: Request) -> Reply:
-        """See :class:`flwr_fbo.core.protocol.Agent`."""
+        """Return the reward of one play, private where the setup has an epsilon."""
         if request.kind != "play":
             raise ValueError(f"an LDP agent does not know the request {request.kind!r}")
-        if self._curator is None:
+        if self._mechanism is None:
             return _reply(self._reward(request))
         if request.round not in self._answers:
-            if not self._affords(self._curator):
+            # Checked before the evaluation: nothing is evaluated for an answer not given.
+            if not self._affords(self._mechanism):
                 return Reply(declined=BUDGET)
-            self._charge(request, self._curator)
+            self._release(request, self._mechanism)
         return _reply(self._answers[request.round])
 
     def _affords(self, mechanism: LaplaceReward | GaussianReward) -> bool:
+        """Say whether one more answer stays within all limits."""
         # A limit of k epsilon must pay for k answers, whatever the rounding.
         if self.spent + mechanism.epsilon > self._limit * (1.0 + 1e-12):
             return False
         return self._budget is None or not self._budget.would_exceed(mechanism)
 
-    def _charge(self, request: Request, mechanism: LaplaceReward | GaussianReward) -> None:
+    def _release(self, request: Request, mechanism: LaplaceReward | GaussianReward) -> None:
+        """Evaluate a play, add noise, and record the answer with its cost."""
         raw = self._reward(request)
         if self._budget is None:
             reward = mechanism.release(raw, self._entropy)
@@ -108,10 +128,10 @@ class RewardAgent:
         record = {"round": request.round, "reward": reward, "epsilon": mechanism.epsilon}
         self._records.append(ANSWER, record)
         self._answers[request.round] = reward
-        self._charges.append(mechanism.epsilon)
+        self._costs.append(mechanism.epsilon)
 
     def _reward(self, request: Request) -> float:
-        """The reward less the offset; the worst that is believed possible for a failure."""
+        """Return the score minus the offset, or the worst possible reward for a failure."""
         point = np.asarray(request.arrays["point"], dtype=np.float64)
         evaluation = self._evaluator(point, round=request.round, source="server")
         return self._worst if evaluation.score is None else evaluation.score - self._offset
@@ -128,7 +148,7 @@ def make_agent(
     gaussian = setup.values.get("mechanism") == "gaussian"
     limit, budget = owner.epsilon_limit, None
     if owner.budget_file is not None and limit is not None:
-        delta = owner.delta_limit if gaussian else 0.0
+        delta = owner.delta_limit if gaussian else 0.0  # Laplace answers have no delta
         budget = owner.stack.enter_context(
             LocalBudget.open(owner.budget_file, owner.name, limit, delta)
         )

@@ -1,13 +1,13 @@
-r"""CTL(epsilon), Curator 1: which mechanism makes the rewards of a run private.
+r"""CTL(epsilon), Curator 1: the mechanism that makes the rewards of a run private.
 
-The mechanisms are :mod:`flwr_fbo.privacy.local`'s. Two changes to the paper, both so that the
-guarantee holds in fact:
+The mechanisms are in :mod:`flwr_fbo.privacy.local`. Two changes to the paper make the guarantee
+hold in fact:
 
-- The reward is clipped to [-(B+R), B+R] first. Lemma 1 needs ``|y| <= B + R``; with the clip
+- The reward is clipped to [-(B+R), B+R] first. Lemma 1 needs ``|y| <= B + R``. With the clip,
   epsilon-LDP holds for any reward and any noise, bounded or not. (For unbounded noise the
-  paper's appendix only has (epsilon, delta)-LDP, with delta the chance that the bound fails.)
-- The noise is exact and on a lattice that is the same for all rewards; a double added to a
-  double gives the reward away by its low bits.
+  paper's appendix only has (epsilon, delta)-LDP, with delta the probability that the bound fails.)
+- The noise is exact and on a lattice that is the same for all rewards. With a floating-point sum
+  of reward and noise, the low bits of the sum would give the reward away.
 """
 
 from __future__ import annotations
@@ -20,7 +20,11 @@ from flwr_fbo.privacy.local import GaussianReward, LaplaceReward
 
 
 def curator(values: Mapping[str, Any]) -> LaplaceReward | GaussianReward:
-    """The mechanism of a run: ``bound``, ``noise-bound``, ``epsilon``, ``mechanism``, ``delta``."""
+    """Return the mechanism that a setup's values describe, or raise PrivacyError.
+
+    The values are ``bound``, ``noise-bound``, ``epsilon``, ``mechanism`` and ``delta``. An agent
+    checks all of them, because it does not trust the server that sent them.
+    """
     clip = checks.positive("bound", values["bound"])
     clip += checks.positive("noise-bound", values["noise-bound"])
     epsilon = checks.positive("epsilon", values["epsilon"])

@@ -1,4 +1,4 @@
-r"""What every learner is: a state machine that suggests plays and takes in rewards.
+r"""Learners: state machines that suggest points to play and take in rewards.
 
 Notation
 
@@ -8,20 +8,20 @@ paper                  here                                                     
 ``mu(x)``              ``mean``: weights h, with mu(x) = U_x' h                  (m,)
 ``sigma(x)``           ``posterior.variances()`` ** 0.5                          (n,)
 ``beta``               ``width()``                                               scalar
-``gamma``              ``posterior.information``, what was gained really         scalar
+``gamma``              ``posterior.information``, gained by the plays made       scalar
 ``k`` plays an epoch   ``plays``, rows of what ``suggest`` returns               int
 =====================  ========================================================  ==========
 
-Two sets of constants. ``theory`` is what each theorem states (the deviations are named where
-they are made). ``practical`` keeps the algorithms and gives every learner the same two:
+There are two sets of constants. ``theory`` is what each theorem states; each deviation is named
+where it is made. ``practical`` keeps the algorithms, and gives every learner the same two:
 
 - :math:`\lambda = c / B^2`, the ratio of noise to signal that a Gaussian process with
   functions of size B would use. With :math:`\lambda = 1`, as in the theorems' experiments, the
-  mean follows noise many times the size of the function.
+  mean follows noise that is many times larger than the function.
 - :math:`\beta = e \sqrt{c/\lambda} \sqrt{2 (\gamma + \ln(1/\delta))}`: the width that Gaussian
-  rewards of the same variance would need, times an ``exploration`` factor e: 0.5, and 0.3 for
-  MoMA, whose every exploring step costs a whole epoch. Both were chosen on other functions
-  than those that results are reported on.
+  rewards of the same variance would need, times an ``exploration`` factor e. The factor is 0.5,
+  and 0.3 for MoMA, where every exploring step costs a whole epoch. Both were chosen on other
+  functions than those that results are reported on.
 """
 
 from __future__ import annotations
@@ -41,13 +41,22 @@ from flwr_fbo.methods.ldp.settings import LDPSettings
 
 
 class Learner(ABC):
-    """Common part: checks, the order of calls, storing and restoring.
+    """The base of all learners: checks, the order of calls, storing and restoring.
 
-    ``suggest`` changes nothing at all: what it draws depends on the seed and on the number of
-    updates. ``update`` takes the rewards of the points that were suggested.
+    ``suggest`` changes nothing: its draws depend on the seed and on the number of updates only.
+    ``update`` takes the rewards of the points that were suggested.
+
+    Parameters
+    ----------
+    domain
+        The points that can be played.
+    settings
+        The settings of the method.
+    seed
+        Seed of the learner's draws.
     """
 
-    #: How many plays one update takes.
+    #: Number of plays in one update.
     plays = 1
 
     def __init__(self, domain: Domain, settings: LDPSettings, seed: int = 0) -> None:
@@ -57,19 +66,19 @@ class Learner(ABC):
 
     @abstractmethod
     def _choose(self, seed: list[int]) -> Keys:
-        """The key to play next, as an array of one."""
+        """Return the key to play next, as an array of one."""
 
     @abstractmethod
     def _learn(self, key: Keys, rewards: Array) -> None:
         """Take in the rewards (k,) of k plays of one key."""
 
     def suggest(self) -> Array:
-        """The points to play before the next update, one a row: (k, D)."""
+        """Return the points to play before the next update, all equal: (k, D)."""
         key = self._choose([self.seed, self.updates, 0])
         return np.repeat(self.domain.points(key), self.plays, axis=0)
 
     def recommend(self) -> Array:
-        """The point that is best by what is known: (D,)."""
+        """Return the point that is best by all rewards so far: (D,)."""
         return np.asarray(self.suggest()[0])
 
     def update(self, points: Array, rewards: Array) -> None:
@@ -89,7 +98,7 @@ class Learner(ABC):
         self.updates += 1
 
     def state_dict(self) -> dict[str, Any]:
-        """All that changes: JSON values and numpy arrays."""
+        """Return all that changes: JSON values and numpy arrays."""
         return {"updates": self.updates}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -98,13 +107,13 @@ class Learner(ABC):
 
 
 class Uniform(Learner):
-    """Plays at random and learns nothing: what every other learner must beat."""
+    """A learner that plays uniformly at random, as the floor of comparisons."""
 
     def _choose(self, seed: list[int]) -> Keys:
         return self.domain.draw(np.random.default_rng(seed))
 
     def _learn(self, key: Keys, rewards: Array) -> None:
-        """Nothing is learnt."""
+        """Ignore the rewards."""
 
 
 class UpperConfidence(Learner):
@@ -123,12 +132,12 @@ class UpperConfidence(Learner):
 
     @property
     def theory(self) -> bool:
-        """Whether the constants are the theorems'."""
+        """Say whether the constants are the theorems'."""
         return self.settings.constants == "theory"
 
     @property
     def norm(self) -> float:
-        """The bound on the RKHS norm (B of the confidence widths)."""
+        """Return the bound on the RKHS norm (B of the confidence widths)."""
         return self.settings.norm or self.settings.bound
 
     def _preset_regularisation(self) -> float:
@@ -137,30 +146,31 @@ class UpperConfidence(Learner):
     @property
     @abstractmethod
     def mean(self) -> Array:
-        """Weights h (m,) of the mean: mu(x) = U_x' h."""
+        """Return the weights h (m,) of the mean: mu(x) = U_x' h."""
 
     @abstractmethod
     def theory_width(self) -> float:
-        """The theorem's beta for the next play."""
+        """Return the theorem's beta for the next play."""
 
     def width(self) -> float:
-        """The factor on the posterior standard deviation at the next play."""
+        """Return the factor on the posterior standard deviation at the next play."""
         if self.theory:
             return self.exploration * self.theory_width()
         sd = math.sqrt(self.model.noise_variance / self.regularisation)
         return self.exploration * sd * self._spread()
 
     def _spread(self) -> float:
+        """Return sqrt(2 (gamma + ln(1/delta)))."""
         gained = self.posterior.information + math.log(1.0 / self.settings.failure)
         return math.sqrt(2.0 * gained)
 
     def confidence(self) -> tuple[Array, Array]:
-        """Mean and width * standard deviation of every tracked point: (n,), (n,)."""
+        """Return mean (n,) and width * standard deviation (n,) of every tracked point."""
         deviation = np.sqrt(self.posterior.variances())
         return self.mean @ self.posterior.root, self.width() * deviation
 
     def recommend(self) -> Array:
-        """See :class:`Learner`."""
+        """Return the point with the largest mean: (D,)."""
         key = self.domain.best(self.posterior, self.mean, 0.0, [self.seed, self.updates, 1])
         return np.asarray(self.domain.points(key)[0])
 
@@ -168,21 +178,21 @@ class UpperConfidence(Learner):
         return self.domain.best(self.posterior, self.mean, self.width(), seed)
 
     def state_dict(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
+        """Return all that changes."""
         return super().state_dict() | {"posterior": self.posterior.state_dict()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
+        """Continue from a stored state."""
         super().load_state_dict(state)
         self.posterior.load_state_dict(state["posterior"])
 
 
 class GPUCB(UpperConfidence):
-    """GP-UCB on the rewards as they are: no truncation, as if they were light-tailed.
+    """GP-UCB on the rewards as they are, without truncation, as if they were light-tailed.
 
-    The comparison that justifies the other learners. Its width is the one of Chowdhury and
-    Gopalan (2017) with the rewards' standard deviation in place of a sub-Gaussian constant,
-    which heavy-tailed or Laplace-noised rewards do not have.
+    The other learners are justified by comparison with this one. The width is that of Chowdhury
+    and Gopalan (2017), with the rewards' standard deviation in place of a sub-Gaussian constant.
+    Heavy-tailed rewards and rewards with Laplace noise have no such constant.
     """
 
     def __init__(self, domain: Domain, settings: LDPSettings, seed: int = 0) -> None:
@@ -191,26 +201,27 @@ class GPUCB(UpperConfidence):
 
     @property
     def mean(self) -> Array:
-        """See :class:`UpperConfidence`: h = U s, hence mu = U'U s = Phi V^-1 Phi' y."""
+        """Return h = U s, hence mu = U'U s = Phi V^-1 Phi' y: (m,)."""
         return np.asarray(self.posterior.root @ self.sums)
 
     def theory_width(self) -> float:
-        """B + sd sqrt(2 (gamma + ln(1/delta)) / lambda)."""
+        """Return B + sd sqrt(2 (gamma + ln(1/delta)) / lambda)."""
         sd = math.sqrt(self.model.noise_variance / self.regularisation)
         return self.norm + sd * self._spread()
 
     def _learn(self, key: Keys, rewards: Array) -> None:
-        self.sums += self.domain.scatter(key, self._kept(rewards))
+        self.sums += self.domain.scatter(key, self._truncated(rewards))
         self.posterior.add(self.domain.project(self.posterior.root, key)[:, 0])
 
-    def _kept(self, rewards: Array) -> Array:
+    def _truncated(self, rewards: Array) -> Array:
+        """Return the rewards to learn from; a learner that truncates overrides this."""
         return rewards
 
     def state_dict(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
+        """Return all that changes."""
         return super().state_dict() | {"sums": self.sums.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
+        """Continue from a stored state."""
         super().load_state_dict(state)
         self.sums = np.array(state["sums"], dtype=np.float64)

@@ -1,4 +1,4 @@
-"""The learner of a method of LDP-BO."""
+"""The making of a learner: its domain, from a space and a kernel, and its settings."""
 
 from __future__ import annotations
 
@@ -8,34 +8,53 @@ from flwr_fbo.core.space import Space
 from flwr_fbo.methods.ldp.domain import domain_of
 from flwr_fbo.methods.ldp.learner import Learner
 from flwr_fbo.methods.ldp.settings import LDPSettings
-from flwr_fbo.methods.method import located
-from flwr_fbo.methods.registry import find_method
 from flwr_fbo.models.kernels import kernel_named
 
 
-def learner_class(method: str) -> type[Learner]:
-    """Return the class of a method's learner; its registration names the class."""
-    found: type[Learner] = located(find_method(method).options["learner"])
-    return found
-
-
 def make_learner(
-    method: str,
+    learner: type[Learner],
     space: Space,
     settings: LDPSettings,
     seed: int = 0,
     covariance: Array | None = None,
 ) -> Learner:
-    """Make the learner of a method by the method's name.
+    """Make a learner over a space.
 
-    ``covariance`` (n, n) over the points of a finite space replaces the kernel.
+    Parameters
+    ----------
+    learner
+        The class of the learner.
+    space
+        The search space.
+    settings
+        The settings of the method.
+    seed
+        Seed of the learner's draws.
+    covariance
+        A covariance (n, n) over the points of a finite space, in place of the kernel.
     """
-    learner = learner_class(method)
-    private = settings.epsilon is not None
-    if method.startswith("ldp-") and not private:
-        raise SettingsError(f"`{method}` needs `epsilon`; without privacy use `{method[4:]}`")
-    if private and method in ("ata", "tgp", "moma"):
-        raise SettingsError(f"`{method}` is not private; with `epsilon` use `ldp-{method}`")
     kernel = kernel_named(settings.kernel, settings.lengthscale)
     domain = domain_of(space, kernel, settings.features, seed, covariance)
     return learner(domain, settings, seed)
+
+
+def check_privacy(method: str, private: bool | None, settings: LDPSettings) -> None:
+    """Raise SettingsError where a method and its ``epsilon`` contradict each other.
+
+    Parameters
+    ----------
+    method
+        The name of the method.
+    private
+        Whether the method is for private rewards; None is for both.
+    settings
+        The settings of the method.
+    """
+    if private is True and settings.epsilon is None:
+        other = method.removeprefix("ldp-")
+        raise SettingsError(f"`{method}` needs `epsilon`; without privacy use `{other}`")
+    if private is False and settings.epsilon is not None:
+        raise SettingsError(
+            f"`{method}` is not private; with `epsilon` use `ldp-{method}`, but got "
+            f"epsilon={settings.epsilon:g}"
+        )

@@ -12,8 +12,9 @@ paper                       here                                                
 ``r_j``, ``k*``             ``spread``, ``chosen``                              (k,), int
 ==========================  ==================================================  ==========
 
-An epoch counts once in V. Estimate j has seen the j-th reward of every epoch, so its weights
-are :math:`U s_j`, and :math:`\|\theta_j - \theta_s\|_V` is a Euclidean distance.
+An epoch is k plays of one arm, and counts once in V. Estimate j uses the j-th reward of every
+epoch, so its weights are :math:`U s_j`, and :math:`\|\theta_j - \theta_s\|_V` is a Euclidean
+distance.
 
 Decisions where the paper is silent or inconsistent:
 
@@ -22,12 +23,13 @@ Decisions where the paper is silent or inconsistent:
   here) the first is 1 and is right: :math:`E\|V^{-1/2}\Phi^T\eta\|^2 \le m c` by
   :math:`\sum_\tau u_{i\tau}^2 \le 1`, so Markov's inequality needs no power of n.
 - The factor :math:`\lambda^{-1/2}`, which the proof has and the theorem lacks, is kept.
-- Corollary 1 has beta with alpha but noise of finite variance: alpha = 1.
-- k = ceil(24 ln(4eT/delta)) in the theorem, 2eT within its proof: the theorem's.
-- Plays left over when k does not divide T: the last epoch is cut short, its point is played
+- Corollary 1 has beta with alpha, but noise of finite variance: alpha is 1.
+- k = ceil(24 ln(4eT/delta)) in the theorem, and 2eT within its proof: the theorem is followed.
+- Plays left over when k does not divide T: the last epoch is cut short. Its point is played
   for what is left, and its rewards are not used.
-- k must be at least 2: one estimate has no median distance. For ties the first j is chosen.
-- In practice k is :data:`PRACTICAL_EPOCH`: the theorem's 279 plays an epoch at T = 1,000 leave
+- k must be at least 2, because one estimate has no median distance. For ties the first j is
+  chosen.
+- In practice k is :data:`PRACTICAL_EPOCH`. The theorem's 279 plays in an epoch at T = 1,000 leave
   three epochs to learn in.
 """
 
@@ -46,12 +48,12 @@ from flwr_fbo.methods.ldp.domain import Domain, Keys
 from flwr_fbo.methods.ldp.nystrom import Embedded
 from flwr_fbo.methods.ldp.settings import LDPSettings
 
-#: Plays an epoch of the practical preset.
+#: Plays in one epoch with the practical constants.
 PRACTICAL_EPOCH = 5
 
 
 class MoMA(Embedded):
-    """Median-of-means GP-UCB; private or not by its reward model."""
+    """Median-of-means GP-UCB, for private rewards or heavy tails, as the reward model says."""
 
     practical_exploration = 0.3
 
@@ -63,11 +65,11 @@ class MoMA(Embedded):
 
     @property
     def mean(self) -> Array:
-        """See :class:`UpperConfidence`: line 13."""
+        """Return the weights of the chosen estimate (line 13): (m,)."""
         return self._mean
 
     def theory_width(self) -> float:
-        """beta_{n+1} = B (1 + ...) + 3 sqrt(9 m c / lambda), for alpha = 1."""
+        """Return beta_{n+1} = B (1 + ...) + 3 sqrt(9 m c / lambda), for alpha = 1."""
         m = self.posterior.dimension
         return self.bias_width + 3.0 * math.sqrt(
             9.0 * m * self.model.noise_variance / self.regularisation
@@ -76,29 +78,29 @@ class MoMA(Embedded):
     def _learn(self, key: Keys, rewards: Array) -> None:
         self.sums += np.multiply.outer(rewards, self.domain.scatter(key, np.ones(1)))
         self._condition(key)  # lines 7-9
-        self._mean = median_of_means(self.sums @ self.posterior.root.T)
+        self._mean = median_of_means(self.sums @ self.posterior.root.T)  # lines 10-13
 
     def state_dict(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
+        """Return all that changes."""
         return super().state_dict() | {"sums": self.sums.copy(), "mean": self._mean.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
+        """Continue from a stored state."""
         super().load_state_dict(state)
         self.sums = np.array(state["sums"], dtype=np.float64)
         self._mean = np.array(state["mean"], dtype=np.float64)
 
 
 def median_of_means(estimates: Array) -> Array:
-    """Lines 11 and 12: the row (of k, m) whose median distance to the others is least."""
+    """Return the estimate (of k, m) with the least median distance to the others (lines 11-12)."""
     distances = squareform(pdist(estimates))  # (k, k)
     np.fill_diagonal(distances, np.nan)
     spread = np.nanmedian(distances, axis=1)  # r_j
-    return np.asarray(estimates[int(spread.argmin())])
+    return np.asarray(estimates[int(spread.argmin())])  # k*
 
 
 def epoch_length(settings: LDPSettings) -> int:
-    """k, or an error if the budget does not hold one epoch."""
+    """Return k, or raise SettingsError where the budget does not hold one epoch."""
     T = settings.budget
     theory = math.ceil(24.0 * math.log(4.0 * math.e * T / settings.failure))
     k = settings.epoch or (theory if settings.constants == "theory" else PRACTICAL_EPOCH)
@@ -106,7 +108,7 @@ def epoch_length(settings: LDPSettings) -> int:
         raise SettingsError(f"`epoch` must be >= 2 for MoMA, but got {k}")
     if k > T:
         raise SettingsError(
-            f"MoMA plays epochs of k={k} plays, so `budget` must be >= {k}, or `epoch` <= the "
-            f"budget, but got (budget={T}, epoch={k})"
+            f"`budget` must be >= {k}, the plays in one epoch of MoMA (k), or `epoch` must be "
+            f"smaller, but got (budget={T}, epoch={k})"
         )
     return k

@@ -12,12 +12,13 @@ paper                  here                                                     
 =====================  ===========================================================  ==========
 
 Every play so far enters the dictionary with probability min(q sigma^2(x), 1), drawn anew at
-each step. On finite arms that is one draw an arm: after n plays it is in with probability
-:math:`1 - (1 - p)^n`. What this step changes against the exact eigen-features: the mean lives
-in the span of the sampled arms, the bound's first term grows from B to
-:math:`B (1 + (1-\varepsilon)^{-1/2})`, and everything is factorised anew at each step,
-O(m^2 n), where the exact features need O(m n). On finite arms it is for comparison; the exact
-features are both cheaper and better.
+each step. On finite arms one draw for each arm is enough: after n plays the arm is in with
+probability :math:`1 - (1 - p)^n`.
+
+This step differs from the exact eigen-features in three ways. The mean lives in the span of the
+sampled arms. The bound's first term grows from B to :math:`B (1 + (1-\varepsilon)^{-1/2})`. And
+everything is factorised anew at each step, O(m^2 n), where the exact features need O(m n). On
+finite arms the step is for comparison only: the exact features are both cheaper and better.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class Embedded(UpperConfidence):
 
     @property
     def oversampling(self) -> float:
-        """q: 6 rho ln(4T/delta) / eps^2 in the theorems, ln(T) / eps^2 in practice."""
+        """Return q: 6 rho ln(4T/delta) / eps^2 in the theorems, ln(T) / eps^2 in practice."""
         accuracy, T = self.settings.accuracy, self.settings.budget
         if not self.theory:
             return math.log(max(T, 2)) / accuracy**2
@@ -58,13 +59,14 @@ class Embedded(UpperConfidence):
 
     @property
     def bias_width(self) -> float:
-        """B (1 + 1/sqrt(1 - eps)); its second part is the embedding's error, absent if exact."""
+        """Return B (1 + 1/sqrt(1 - eps)), or B where the features are exact."""
         if not self.sampled:
             return self.norm
+        # The second part is the error of the embedding.
         return self.norm * (1.0 + 1.0 / math.sqrt(1.0 - self.settings.accuracy))
 
     def _condition(self, key: Keys) -> None:
-        """Count one play (or epoch) of an arm in V, with new features if they are sampled."""
+        """Count one play (or epoch) of an arm in V, and sample new features if they are sampled."""
         if not self.sampled:
             self.posterior.add(self.domain.project(self.posterior.root, key)[:, 0])
             return
@@ -79,10 +81,10 @@ class Embedded(UpperConfidence):
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """See :class:`Learner`."""
+        """Return all that changes."""
         return super().state_dict() | {"counts": self.counts.copy()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`Learner`."""
+        """Continue from a stored state."""
         super().load_state_dict(state)
         self.counts = np.array(state["counts"], dtype=np.float64)

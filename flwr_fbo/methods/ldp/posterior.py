@@ -1,4 +1,4 @@
-r"""Regression on features with a cost per step that does not grow with the number of plays.
+r"""Regression on features, with a cost per step that does not grow with the number of plays.
 
 Notation
 
@@ -13,15 +13,15 @@ paper                      here                                                 
 ``ln|I + K/lambda| / 2``   ``information``                                             scalar
 =========================  ==========================================================  ======
 
-Everything the learners need comes from the root U: posterior variances are
-:math:`\lambda \|U_x\|^2`, a mean is :math:`U_x^T h` for some h in :math:`R^m` that the learner
+Everything that the learners need comes from the root U. Posterior variances are
+:math:`\lambda \|U_x\|^2`. A mean is :math:`U_x^T h` for some h in :math:`R^m` that the learner
 chooses, and :math:`\|\theta\|_V` is the Euclidean length of its h.
 
-*Which square root?* Algorithm 1 writes :math:`V^{-1/2}`; its proof uses only that
+*Which square root?* Algorithm 1 writes :math:`V^{-1/2}`. Its proof uses only that
 :math:`W V W^T = I`, which holds for every W with :math:`W^T W = V^{-1}`. After a play at x with
 :math:`z = W \phi(x)`, one such root is :math:`(I - \kappa z z^T) W` with
-:math:`\kappa = (1 - (1+|z|^2)^{-1/2}) / |z|^2`: a rank-one update of U, no factorisation. All
-eigenvalues of the factor lie in (0, 1], so rounding errors are never amplified.
+:math:`\kappa = (1 - (1+|z|^2)^{-1/2}) / |z|^2`: a rank-one update of U, without factorisation.
+All eigenvalues of the factor lie in (0, 1], so rounding errors are never amplified.
 """
 
 from __future__ import annotations
@@ -36,23 +36,32 @@ from flwr_fbo.core.arrays import Array, Indices
 
 
 class Posterior:
-    """A root of the posterior covariance over tracked points, updated play by play."""
+    """A root of the posterior covariance over tracked points, updated play by play.
+
+    Parameters
+    ----------
+    root
+        The root U: (m, n).
+    regularisation
+        The lambda of the regression.
+    residual
+        Prior variance outside the features (n,); None where the features are exact.
+    """
 
     def __init__(self, root: Array, regularisation: float, residual: Array | None = None) -> None:
-        self.root = root  # (m, n)
+        self.root = root
         self.regularisation = regularisation
-        #: Prior variance outside the features: zero unless they are an approximation.
-        self.residual = residual  # (n,)
+        self.residual = residual
         self.information = 0.0
 
     @classmethod
     def prior(cls, features: Array, regularisation: float) -> Posterior:
-        """Before the first play: V = lambda I. ``features`` has a row for each tracked point."""
+        """Return the posterior before the first play, V = lambda I, from features (n, m)."""
         return cls(np.ascontiguousarray(features.T) / math.sqrt(regularisation), regularisation)
 
     @property
     def dimension(self) -> int:
-        """How many features there are (m_t)."""
+        """Return the number of features (m_t)."""
         return len(self.root)
 
     def add(self, direction: Array) -> None:
@@ -65,12 +74,12 @@ class Posterior:
         self.information += 0.5 * math.log1p(square)  # |V + phi phi'| = |V| (1 + |z|^2)
 
     def variances(self) -> Array:
-        """Posterior variance of every tracked point (Algorithm 1, line 12)."""
+        """Return the posterior variance of every tracked point (Algorithm 1, line 12): (n,)."""
         within = self.regularisation * np.einsum("mn,mn->n", self.root, self.root)  # (n,)
         return np.asarray(within if self.residual is None else self.residual + within)
 
     def state_dict(self) -> dict[str, Any]:
-        """Everything that changes."""
+        """Return all that changes."""
         residual = None if self.residual is None else self.residual.copy()
         return {"root": self.root.copy(), "residual": residual, "information": self.information}
 
@@ -85,22 +94,34 @@ class Posterior:
 def nystrom_posterior(
     covariance: Array, counts: Array, chosen: Indices, regularisation: float
 ) -> Posterior:
-    """The posterior over arms from the features that a dictionary of arms spans.
+    """Return the posterior over arms from the features that a dictionary of arms spans.
 
-    ``phi(x) = K_D^(-1/2) k_D(x)`` is the projection on the span of the dictionary, so neither
-    the weights of its members (the inclusion probabilities) nor the choice of the square root
-    matters: a Cholesky factor serves. An empty dictionary leaves the prior: no features, mean
-    zero, variance k(x, x).
+    The features ``phi(x) = K_D^(-1/2) k_D(x)`` are the projection on the span of the dictionary.
+    The weights of the dictionary's members (their inclusion probabilities) and the choice of the
+    square root therefore do not matter, and a Cholesky factor serves. An empty dictionary leaves
+    the prior: no features, mean zero, variance k(x, x).
+
+    Parameters
+    ----------
+    covariance
+        The covariance of all arms: (n, n).
+    counts
+        How often each arm was played: (n,).
+    chosen
+        The arms of the dictionary: (m,).
+    regularisation
+        The lambda of the regression.
     """
     if not len(chosen):
         return Posterior(np.zeros((0, len(covariance))), regularisation, np.diag(covariance).copy())
     jitter = 1e-10 * float(np.diag(covariance).max())
-    inner = covariance[np.ix_(chosen, chosen)] + jitter * np.eye(len(chosen))  # (m, m)
-    across = covariance[chosen]  # (m, n)
+    inner = covariance[np.ix_(chosen, chosen)] + jitter * np.eye(len(chosen))  # K_D: (m, m)
+    across = covariance[chosen]  # k_D: (m, n)
     features = solve_triangular(cholesky(inner, lower=True), across, lower=True)  # (m, n)
-    design = (features * counts) @ features.T + regularisation * np.eye(len(chosen))  # (m, m)
+    design = (features * counts) @ features.T + regularisation * np.eye(len(chosen))  # V: (m, m)
     factor = cholesky(design, lower=True)
     root = solve_triangular(factor, features, lower=True)  # (m, n)
+    # The part of the prior variance that the dictionary does not span.
     residual = np.maximum(np.diag(covariance) - np.einsum("mn,mn->n", features, features), 0.0)
     posterior = Posterior(root, regularisation, residual)
     posterior.information = float(

@@ -1,4 +1,4 @@
-"""What a learner may be told about a problem before the first play, as settings."""
+"""What is known of a task's rewards before the first play, as settings of a learner."""
 
 from __future__ import annotations
 
@@ -12,31 +12,31 @@ from flwr_fbo.tasks.task import Partition, Task
 
 
 class Problem(Protocol):
-    """Bounds and moments of a problem's rewards; tasks that know them have one as ``problem``."""
+    """Bounds and moments of a task's rewards; a task that knows them has a ``problem``."""
 
     @property
     def bound(self) -> float:
-        """B, the bound on the mean rewards."""
+        """Return B, the bound on the mean rewards."""
 
     @property
     def noise_bound(self) -> float:
-        """R, the bound on the noise."""
+        """Return R, the bound on the noise."""
 
     @property
     def second_moment(self) -> float:
-        """v, of a reward."""
+        """Return v, the second moment of a reward."""
 
     @property
     def noise_moment(self) -> float:
-        """c, of the noise."""
+        """Return c, the variance of the noise."""
 
     @property
     def covariance(self) -> Array:
-        """The kernel over the arms, in the order of the space's points: (n, n)."""
+        """Return the kernel over the arms, in the order of the space's points: (n, n)."""
 
 
 def problem_presets(problem: Problem) -> Mapping[str, Any]:
-    """Settings that state what is known of a problem, for ``LDPSettings.from_mapping``."""
+    """Return what is known of a problem as values of :class:`LDPSettings`."""
     return {
         "bound": problem.bound,
         "noise-bound": problem.noise_bound,
@@ -46,20 +46,23 @@ def problem_presets(problem: Problem) -> Mapping[str, Any]:
 
 
 def range_presets(low: float, high: float) -> Mapping[str, Any]:
-    """Settings for scores known to lie in [low, high], such as accuracies.
+    """Return settings for scores in [low, high], such as accuracies.
 
-    Rewards are centred, so that only half the range is clipped at, and with it the noise is
-    half of what B = max|score| would ask for. A score is a mean plus noise within the range;
-    how the half-range is shared between B and R changes nothing but the constants.
+    Rewards are centred and clipped at half the range. The privacy noise is then half of what the
+    bound B = max|score| would need. A score is a mean plus noise within the range; how the
+    half-range is divided between B and R changes only the constants.
     """
     if not low < high:
-        raise SettingsError(f"`low < high` must hold for a range of scores, got ({low}, {high})")
+        raise SettingsError(
+            f"`low < high` must hold for a range of scores, but got (low={low}, high={high})"
+        )
     half = 0.5 * (high - low)
     return {"bound": 0.5 * half, "noise-bound": 0.5 * half, "reward-offset": 0.5 * (low + high)}
 
 
 def problem_of(task: Task, seed: int) -> Any:
-    """Return the task's :class:`Problem`, or None; some tasks know it once they have data."""
+    """Return the task's :class:`Problem`, or None; some tasks know it only with their data."""
+    # `problem` may be declared and set only when the data are there, so hasattr is not enough.
     names = {name for cls in type(task).__mro__ for name in {*vars(cls), *_annotations(cls)}}
     if "problem" not in names:
         return None
@@ -74,7 +77,7 @@ def _annotations(cls: type) -> set[str]:
 
 
 def presets_of_task(task: Task, seed: int) -> Mapping[str, Any]:
-    """Return what is known of the task's rewards: its problem, else the range of its scores."""
+    """Return settings from the task's problem, or else from the range of its scores."""
     problem = problem_of(task, seed)
     if problem is not None:
         return problem_presets(problem)

@@ -1,4 +1,4 @@
-r"""What a learner may assume about the rewards it receives.
+r"""The model of rewards: bounds and moments of what a learner receives, private or not.
 
 Notation
 
@@ -12,9 +12,9 @@ paper              here                                            shape
 ``b_t``            ``model.level(t)``, TGP's truncation            scalar
 =================  ==============================================  ==========
 
-Theorem 2: :math:`v = B^2 + R^2 + 8(B+R)^2/\epsilon^2`; Corollary 1:
+Theorem 2: :math:`v = B^2 + R^2 + 8(B+R)^2/\epsilon^2`. Corollary 1:
 :math:`c = R^2 + 8(B+R)^2/\epsilon^2`. The last term is the variance of the noise that privacy
-adds. (Theorem 2 prints the accuracy of the embedding in its place, which is a slip: Remark 2
+adds. (Theorem 2 prints the accuracy of the embedding in place of epsilon. This is a slip: Remark 2
 substitutes the privacy parameter.) ``K`` of Algorithm 2 is the same number as ``v``.
 """
 
@@ -31,7 +31,7 @@ from flwr_fbo.privacy.local import LaplaceReward
 
 @dataclass(frozen=True)
 class RewardModel:
-    """Bounds and moments of the rewards as they arrive, private or not."""
+    """Bounds and moments of the rewards as they arrive at the server, private or not."""
 
     bound: float
     noise_bound: float
@@ -42,7 +42,7 @@ class RewardModel:
 
     @classmethod
     def of(cls, settings: LDPSettings) -> RewardModel:
-        """The model that the settings describe."""
+        """Return the model that the settings describe."""
         B, R = settings.bound, settings.noise_bound
         # A zero-mean noise within [-R, R] has a variance of at most R^2.
         second = B**2 + R**2 if settings.second_moment is None else settings.second_moment
@@ -51,18 +51,19 @@ class RewardModel:
             return cls(B, R, second, variance)
         mechanism = curator(settings.to_mapping())
         if isinstance(mechanism, LaplaceReward):
-            scale, added = mechanism.scale, 2.0 * mechanism.scale**2
+            scale, added = mechanism.scale, 2.0 * mechanism.scale**2  # 8 (B+R)^2 / epsilon^2
         else:
             scale = mechanism.mechanism.deviation
             added = scale**2
         return cls(B, R, second + added, variance + added, settings.mechanism, scale)
 
     def level(self, t: int) -> float:
-        """Where play ``t`` (from 1) is truncated by TGP.
+        """Return the level b_t at which TGP truncates the reward of play ``t``, from 1.
 
-        Private, Algorithm 2: B + R plus what the noise exceeds with probability at most 1/t:
-        L ln t for Laplace; by the same argument sigma sqrt(2 ln t) for Gaussian noise. Not
-        private, for a finite second moment (alpha = 1): sqrt(v) t^(1/4).
+        Private rewards (Algorithm 2): B + R plus a bound that the privacy noise exceeds with
+        probability at most 1/t. The bound is L ln t for Laplace noise and, by the same argument,
+        sigma sqrt(2 ln t) for Gaussian noise. Rewards that are not private, with a finite second
+        moment (alpha = 1): sqrt(v) t^(1/4).
         """
         if self.noise == "laplace":
             return self.bound + self.noise_bound + self.scale * math.log(t)
@@ -71,9 +72,9 @@ class RewardModel:
         return float(math.sqrt(self.second_moment) * t**0.25)
 
     def truncation_bias(self, t: int) -> float:
-        """Bound on the norm of what truncation takes off the first ``t`` means.
+        """Return a bound on the norm of what truncation removes from the first ``t`` means.
 
-        Private: E[y 1{|y|>b_i}]^2 <= K / i (Cauchy-Schwarz), so sqrt(K (ln t + 1)). Heavy
+        Private rewards: E[y 1{|y|>b_i}]^2 <= K / i (Cauchy-Schwarz), so sqrt(K (ln t + 1)). Heavy
         tails: E[|y| 1{|y|>b_i}] <= v / b_i, so the sum of squares is at most
         v sum_i i^(-1/2) <= 2 v sqrt(t).
         """

@@ -1,10 +1,10 @@
-"""The learner as a server: each play is sent to an agent, one private number comes back.
+"""The server of LDP-BO: a learner's plays go to agents, and one private number comes back each.
 
-A round asks for the rewards that the learner's next update still lacks, each of another agent
-drawn at random: one agent for most learners, and the k of an epoch for MoMA. Where k exceeds
-the number of agents that are there, an epoch takes several rounds; agents that have not
-answered in this epoch are then drawn first. An agent that declines for its budget is not asked
-again; its play goes to another agent in the next round.
+A round asks for the rewards that the learner's next update still lacks, each from another agent
+drawn at random: one agent for most learners, and the k agents of an epoch for MoMA. With fewer
+than k agents present, an epoch takes several rounds; agents that have not answered in this epoch
+are then drawn first. An agent that declines because its budget is spent is not asked again. Its
+play goes to another agent in the next round.
 """
 
 from __future__ import annotations
@@ -21,26 +21,43 @@ from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.settings import Scalar, SettingsError
 from flwr_fbo.core.space import Space
-from flwr_fbo.methods.ldp.learners import make_learner
+from flwr_fbo.methods.ldp.learner import Learner
+from flwr_fbo.methods.ldp.learners import check_privacy, make_learner
 from flwr_fbo.methods.ldp.problem import problem_of
 from flwr_fbo.methods.ldp.regret import cumulative_regret
 from flwr_fbo.methods.ldp.settings import LDPSettings
-from flwr_fbo.methods.method import MethodServer, RunParameters
+from flwr_fbo.methods.method import MethodServer, RunParameters, located
 from flwr_fbo.tasks.task import Partition, Task
 
 KIND = "ldp"
-#: What an agent says when an answer would exceed its budget.
+#: The word with which an agent declines when an answer would exceed its budget.
 BUDGET = "budget"
-#: So many rounds in a row in which agents were asked and none answered end the run.
+#: The run ends after this many rounds in a row in which agents were asked and none answered.
 PATIENCE = 100
 
 
 class RewardServer(MethodServer):
-    """The server of LDP-BO around a learner."""
+    """The server of LDP-BO, which passes plays and rewards between a learner and agents.
 
-    #: Agents repeat answers that a crash lost, at no cost: rounds need not be stored one by one.
-    #: If other agents are there after a crash than before it, the server's own figure of what
-    #: they spent may miss up to a second's answers; the agents' books, which decide, miss none.
+    Parameters
+    ----------
+    space
+        The search space.
+    agents
+        How many agents take part.
+    settings
+        The settings of the method.
+    learner
+        Suggests points and takes in rewards.
+    seed
+        Seed of the draws of agents.
+    task
+        The task, for the regret; without a task the regret is unknown.
+    """
+
+    #: Agents repeat answers that a crash lost, at no cost, so rounds need not be stored one by one.
+    #: If other agents are present after a crash than before, the server's own figure of what agents
+    #: spent may miss up to a second's answers. The agents' records, which decide, miss none.
     checkpoint_seconds = 1.0
 
     def __init__(
@@ -48,50 +65,54 @@ class RewardServer(MethodServer):
         space: Space,
         agents: int,
         settings: LDPSettings,
-        learner: str,
+        learner: Learner,
         seed: int = 0,
-        covariance: Array | None = None,
+        task: Task | None = None,
     ) -> None:
         if agents < 1:
             raise SettingsError(f"`agents` must be >= 1, but got {agents!r}")
         self.space, self.agents, self.settings = space, agents, settings
-        self.learner = make_learner(learner, space, settings, seed, covariance)
+        self.learner = learner
         self.round = 0
-        #: A play that is declined or lost takes another round.
+        #: Unknown: a play that is declined or lost takes another round.
         self.rounds: int | None = None
-        self.exhausted: set[int] = set()
+        self.exhausted: set[int] = set()  # agents whose budget is spent
         self.refused = self.failures = 0
-        self.answers = np.zeros(agents, dtype=np.int64)  # that agents may have charged
-        self._seed, self._idle = seed, 0
-        self._task: Task | None = None
+        self.answers = np.zeros(agents, dtype=np.int64)  # that agents may have paid for
+        self._seed, self._idle, self._task = seed, 0, task
         self._asked: set[int] = set()  # in this round
         self._epoch: set[int] = set()  # agents that answered in this epoch
-        self._pending: list[float] = []  # rewards towards the next update
+        self._pending: list[float] = []  # rewards for the next update
         self._played: list[Array] = []
         self._next: Array | None = None
 
     @classmethod
     def for_run(cls, run: RunParameters, settings: LDPSettings, **options: Any) -> Self:
-        """Make the server of one run, with the covariance of the task's problem if it has one."""
+        """Make the server of one run, with the covariance of the task's problem if there is one.
+
+        The options are the method's name, where the class of its learner is, and whether the
+        method is for private rewards (None is for both).
+        """
+        check_privacy(options["method"], options["private"], settings)
         problem = None if run.task is None else problem_of(run.task, run.seed)
         covariance = getattr(problem, "covariance", None)
-        server = cls(run.space, run.agents, settings, str(options["method"]), run.seed, covariance)
-        server._task = run.task
-        return server
+        kind = located(options["learner"])
+        learner = make_learner(kind, run.space, settings, run.seed, covariance)
+        return cls(run.space, run.agents, settings, learner, run.seed, run.task)
 
     @property
     def played(self) -> Array:
-        """The points whose rewards arrived, in order: (plays, D)."""
+        """Return the points whose rewards arrived, in order: (plays, D)."""
         return np.reshape(self._played, (len(self._played), self.space.dimension))
 
     @property
     def finished(self) -> bool:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Say whether there is nothing left to ask."""
         return bool(self.stopped)
 
     @property
     def stopped(self) -> str:
-        """Why no more is asked: ``"done"``, ``"budgets"`` or ``"no-answers"``; else empty."""
+        """Return why the run ended: ``"done"``, ``"budgets"``, ``"no-answers"``; else empty."""
         if len(self._played) >= self.settings.budget:
             return "done"
         if len(self.exhausted) >= self.agents:
@@ -99,7 +120,7 @@ class RewardServer(MethodServer):
         return "no-answers" if self._idle >= PATIENCE else ""
 
     def setup(self) -> Setup:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Return the space, the bounds and the mechanism, which are public."""
         s = self.settings
         values: dict[str, Scalar] = {
             "bound": s.bound,
@@ -114,13 +135,13 @@ class RewardServer(MethodServer):
 
     @property
     def epsilon_limit(self) -> float:
-        """What an agent may spend: as set, or the least with which all plays can be made."""
+        """Return what an agent may spend: the setting, or the least that pays for all plays."""
         if self.settings.epsilon_limit is not None:
             return self.settings.epsilon_limit
         return (self.settings.epsilon or 0.0) * math.ceil(self.settings.budget / self.agents)
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Return the next play, for as many agents as the next update needs."""
         if self.finished:
             return {}
         chosen = self._draw(present, self._wanted)
@@ -131,26 +152,30 @@ class RewardServer(MethodServer):
         }
 
     def _draw(self, present: Sequence[int], count: int) -> list[int]:
-        """Agents drawn without replacement, those that are new to this epoch first."""
+        """Draw agents without replacement, those that are new to this epoch first."""
         able = sorted(set(present) - self.exhausted)
+        # Keyed by the round, so that asking twice draws the same agents.
         rng = np.random.default_rng([self._seed, self.round, 3])
         order = [able[i] for i in rng.permutation(len(able))]
         return sorted(order, key=lambda n: n in self._epoch)[:count]
 
     def _point(self) -> Array:
+        """Return the point of the next update, whose plays are all equal: (D,)."""
         if self._next is None:
-            self._next = self.learner.suggest()[0]  # the plays of an update are all alike
+            self._next = self.learner.suggest()[0]
         return self._next
 
     def close(self, replies: Mapping[int, Reply]) -> None:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Take in the round's rewards, and the agents whose budget is spent."""
         asked = self._asked
         unpaid = {n for n, reply in replies.items() if reply.declined == BUDGET}
-        self.answers[sorted(asked - unpaid)] += 1  # one that stayed silent may have paid
+        # An agent that stayed silent may have paid for an answer that was lost.
+        self.answers[sorted(asked - unpaid)] += 1
         self.exhausted |= unpaid
         self.refused += len(unpaid)
         self.failures += sum(r.declined not in ("", BUDGET) for r in replies.values())
         rewards = {n: float(r.arrays["reward"]) for n, r in replies.items() if not r.declined}
+        # Rewards beyond those wanted belong to this point, and must not count for the next.
         self._take(dict(sorted(rewards.items())[: self._wanted]))
         self._idle = 0 if rewards or unpaid or not asked else self._idle + 1
         self._asked = set()
@@ -158,11 +183,12 @@ class RewardServer(MethodServer):
 
     @property
     def _wanted(self) -> int:
-        """How many rewards the next update still lacks, as far as the budget goes."""
+        """Return how many rewards the next update still lacks, within the budget of plays."""
         left = self.settings.budget - len(self._played)
         return min(self.learner.plays - len(self._pending), left)
 
     def _take(self, rewards: Mapping[int, float]) -> None:
+        """Add rewards to the next update, and update the learner when all are there."""
         point = self._point()
         self._played += [point] * len(rewards)
         self._pending += rewards.values()
@@ -174,10 +200,10 @@ class RewardServer(MethodServer):
         self._pending, self._epoch, self._next = [], set(), None
 
     def report(self) -> dict[str, Any]:
-        """What the server knows of the run so far, JSON-ready.
+        """Return what the server knows of the run so far, JSON-ready.
 
-        ``epsilon_per_agent_max`` is an upper bound: answers that were lost are counted, since
-        their agents have charged them.
+        ``epsilon_per_agent_max`` is an upper bound: answers that were lost are counted, because
+        their agents have paid for them.
         """
         epsilon, most = self.settings.epsilon, int(self.answers.max())
         gaussian = self.settings.mechanism == "gaussian"
@@ -195,7 +221,7 @@ class RewardServer(MethodServer):
         }
 
     def state_dict(self) -> dict[str, Any]:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Return all that changes."""
         return {
             "round": self.round,
             "learner": self.learner.state_dict(),
@@ -211,7 +237,7 @@ class RewardServer(MethodServer):
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """See :class:`flwr_fbo.core.protocol.Server`."""
+        """Continue from a stored state."""
         self.round = int(state["round"])
         self.learner.load_state_dict(state["learner"])
         self.exhausted = set(state["exhausted"])
@@ -241,7 +267,7 @@ class RewardServer(MethodServer):
         }
 
     def _regret(self) -> list[float] | None:
-        """Return R_t after each play; only a simulation has the data to know it."""
+        """Return R_t after each play; None outside simulations, which alone have the data."""
         if self._task is None:
             return None
         mine = copy.copy(self._task)

@@ -1,20 +1,20 @@
 r"""(LDP-)TGP-UCB, Algorithm 2: each reward is truncated once, when it arrives.
 
-Since the truncation depends on the number of the play only, truncated rewards added up by arm
-are all that the mean needs.
+The truncation depends only on the number of the play. The mean therefore needs only the truncated
+rewards added up by arm.
 
 Decisions where the paper is silent or inconsistent:
 
-- ``ln(t - 1)`` at t = 1: nothing has been observed, so :math:`\beta_1 = B` (it bounds
+- ``ln(t - 1)`` at t = 1: nothing has been observed, so :math:`\beta_1 = B` (because
   :math:`|f(x)| \le B \sigma_0(x)`), and b_0 is never used.
-- ``gamma_{t-1}`` is the information gained by the plays really made. It is what the
-  self-normalised inequality gives; the maximum over all plays, as printed, only bounds it.
+- ``gamma_{t-1}`` is the information gained by the plays that were made. The self-normalised
+  inequality gives this number; the maximum over all plays, as printed, is a bound on it.
 - ``sigma_0(x)`` is sqrt(k(x, x)), though the algorithms print k(x, x).
 - ``2 b_t`` as the sub-Gaussian constant of a variable within [-b_t, b_t] is kept as printed.
   Hoeffding's lemma gives b_t; the factor pays for using the inequality at every t at once.
-- Line 6 prints mu with a tilde, line 9 with a hat: they are the same.
+- Line 6 prints mu with a tilde and line 9 prints mu with a hat: both are the same.
 - Without privacy (finite second moment) the bias of truncation adds
-  :math:`\sqrt{2 v \sqrt{t} / \lambda}`, derived in :mod:`rewards`.
+  :math:`\sqrt{2 v \sqrt{t} / \lambda}`, derived in :mod:`flwr_fbo.methods.ldp.rewards`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from flwr_fbo.methods.ldp.learner import GPUCB
 
 
 class TGP(GPUCB):
-    """Truncated GP-UCB; private or not by its reward model."""
+    """Truncated GP-UCB, for private rewards or heavy tails, as the reward model says."""
 
-    def _kept(self, rewards: Array) -> Array:
+    def _truncated(self, rewards: Array) -> Array:
         level = self.model.level(self.updates + 1)  # b_t
         return np.where(np.abs(rewards) <= level, rewards, 0.0)  # line 8
 
     def theory_width(self) -> float:
-        """Line 5: beta_t, with t - 1 plays made."""
-        t = self.updates
+        """Return beta_t (line 5)."""
+        t = self.updates  # the paper's t - 1
         if t == 0:
             return self.norm
         gained = self.posterior.information + math.log(1.0 / self.settings.failure)

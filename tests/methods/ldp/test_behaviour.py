@@ -7,10 +7,9 @@ how far from the measured figures the assertions are. ``benchmarks/ldp_bo.py`` h
 import numpy as np
 import pytest
 
-from flwr_fbo.methods.ldp.learners import learner_class
 from flwr_fbo.methods.ldp.settings import LDPSettings
 
-from .support import GRID, arms, objective, play, private_rewards
+from .support import GRID, arms, learner_class, objective, play, private_rewards
 
 SEEDS = range(6)
 

@@ -9,11 +9,10 @@ import pytest
 from flwr_fbo.core.space import Float, Int, Space
 from flwr_fbo.methods.ldp import METHODS
 from flwr_fbo.methods.ldp.domain import Continuum
-from flwr_fbo.methods.ldp.learners import learner_class
 from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.models.kernels import kernel_named
 
-from .support import arms
+from .support import arms, learner_class
 
 MIXED = Space({"x": Float(0.0, 1.0), "n": Int(1, 60)})
 

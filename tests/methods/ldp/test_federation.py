@@ -10,10 +10,14 @@ from flwr_fbo.core.protocol import Reply, Request, Setup, checked
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.ldp.agent import ANSWER, RewardAgent
+from flwr_fbo.methods.ldp.learners import make_learner
 from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
 from flwr_fbo.methods.ldp.regret import cumulative_regret
 from flwr_fbo.methods.ldp.server import PATIENCE, RewardServer
 from flwr_fbo.methods.ldp.settings import LDPSettings
+from flwr_fbo.methods.ldp.tgp import TGP
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.privacy.local import LocalBudget
@@ -45,7 +49,9 @@ class Party:
 
 def server_of(name="ldp-tgp", agents=4, **values):
     given = {"budget": 12, "epsilon": 1.0} | values
-    return RewardServer(SPACE, agents, LDPSettings(**given), name, seed=3)
+    return find_method(name).make_server(
+        RunParameters(SPACE, agents, rounds=0, seed=3), LDPSettings(**given)
+    )
 
 
 def request(round=0, point=0.5):
@@ -413,7 +419,8 @@ def test_a_federation_finds_the_best_arm_of_the_synthetic_problem():
     settings = LDPSettings.from_mapping(
         {"epsilon": 4.0, "budget": 1500}, problem_presets(task.problem)
     )
-    server = RewardServer(task.space, 50, settings, "ldp-tgp", 0, task.problem.covariance)
+    learner = make_learner(TGP, task.space, settings, covariance=task.problem.covariance)
+    server = RewardServer(task.space, 50, settings, learner)
     evaluate = lambda params, rng: task.evaluate(params, rng=rng)  # noqa: E731
     parties = [
         Party(server.setup(), evaluate, entropy=seeded_entropy(n)) for n in range(server.agents)
@@ -430,7 +437,7 @@ def test_a_federation_finds_the_best_arm_of_the_synthetic_problem():
 def test_continuous_spaces_work_the_same():
     space = Space({"x": Float(-1.0, 1.0)})
     settings = LDPSettings(budget=60, epsilon=50.0, features=40, kernel="se")
-    server = RewardServer(space, 5, settings, "ldp-tgp")
+    server = RewardServer(space, 5, settings, make_learner(TGP, space, settings))
     parties = [
         Party(server.setup(), lambda p, rng: 1.0 - (p["x"] - 0.3) ** 2, entropy=seeded_entropy(n))
         for n in range(5)

@@ -156,7 +156,7 @@ def test_finite_spaces_are_arms_and_others_are_not():
 @pytest.mark.parametrize(
     ("covariance", "rule"),
     [
-        (np.eye(3), r"must be square, but got \(3, 3\)"),
+        (np.eye(3), r"must have shape \(25, 25\), but got \(3, 3\)"),
         (np.full((25, 25), np.nan), "must be finite and symmetric"),
         (np.eye(25) + np.eye(25, k=1), "must be finite and symmetric"),
         (4.0 * np.eye(25), r"0 < k\(x, x\) <= 1"),

@@ -18,7 +18,7 @@ from flwr_fbo.tasks.papers.data.bandits import (
     stock_problem,
 )
 
-from .support import play
+from .support import learner_class, play
 
 DATA = os.environ.get("FLWR_FBO_DATA", "")
 pytestmark = pytest.mark.skipif(
@@ -50,7 +50,8 @@ def test_in_raw_units_the_noise_is_absurd_and_scaling_changes_nothing_but_units(
         for p in (problem, problem.normalised())
     ]
     learners = [
-        make_learner("ldp-tgp", space_of(problem), s, 0, problem.covariance) for s in settings
+        make_learner(learner_class("ldp-tgp"), space_of(problem), s, 0, problem.covariance)
+        for s in settings
     ]
     assert learners[0].model.scale > 400.0
     assert learners[0].regularisation == pytest.approx(learners[1].regularisation)
@@ -66,7 +67,7 @@ def test_in_raw_units_the_noise_is_absurd_and_scaling_changes_nothing_but_units(
 def test_the_best_arm_is_found_among_real_rewards(problem, name):
     problem = problem.normalised()
     settings = LDPSettings.from_mapping({"budget": 2000}, problem_presets(problem))
-    learner = make_learner(name, space_of(problem), settings, 0, problem.covariance)
+    learner = make_learner(learner_class(name), space_of(problem), settings, 0, problem.covariance)
     rng = np.random.default_rng(2)
 
     def pay(arm, count):
