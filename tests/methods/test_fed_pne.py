@@ -320,7 +320,7 @@ def test_agents_refuse_more_pulls_than_the_budget_and_pulls_of_nothing() -> None
         agent.answer(request([0.0] * 8))
 
 
-def test_scores_outside_the_range_are_used_and_said_once(
+def test_scores_outside_the_range_are_used_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     server = fed_pne(10)

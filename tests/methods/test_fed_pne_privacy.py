@@ -175,7 +175,7 @@ def test_what_was_released_is_kept_and_never_drawn_again() -> None:
     assert records.read(FedPNEAgent.KIND)[0]["private"] is False
 
 
-def test_noise_comes_from_the_operating_system_unless_said_otherwise() -> None:
+def test_noise_comes_from_the_operating_system_by_default() -> None:
     server = fed_pne(10, epsilon=1.0)
     request = server.requests([0])[0]
     records = MemoryRecords()

@@ -219,7 +219,9 @@ def run(agent: RGPEAgent | TAFAgent, at: float, rounds: int, space: Space = SQUA
 
 @pytest.mark.parametrize("kind", ["history", "posterior"])
 @pytest.mark.parametrize(("agent", "settings"), BOTH)
-def test_helpful_others_help_at_once(agent: type, settings: object, kind: str) -> None:
+def test_helpful_agents_help_from_the_first_rounds(
+    agent: type, settings: object, kind: str
+) -> None:
     scores = {}
     for name, others in (("alone", []), ("helped", histories(6, 0.3))):
         surrogates = surrogates_of(kind, others)
@@ -236,7 +238,7 @@ def test_without_others_it_is_expected_improvement(agent: type, settings: object
 
 
 @pytest.mark.parametrize(("agent", "settings"), BOTH)
-def test_misleading_others_are_found_out(agent: type, settings: object) -> None:
+def test_misleading_agents_lose_their_weights(agent: type, settings: object) -> None:
     misled = agent(SQUARE, surrogates_of("history", histories(6, 0.9)), settings, OWN, (3,))
     assert run(misled, 0.2, 15) > 0.95
     misled.ask(16)

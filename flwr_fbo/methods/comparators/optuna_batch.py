@@ -53,7 +53,7 @@ class OptunaBatchServer(PullServer[OptunaSettings]):
     def tell(self, ask: Ask, rewards: Array, replies: int) -> None:
         """Pass each agent's reward to its trial; the trial of an absent agent has failed."""
         for trial, reward in zip(self._trials, rewards.tolist(), strict=True):
-            if np.isnan(reward):
+            if np.isnan(reward):  # the agent was absent
                 self._study.tell(trial, state=self._optuna.trial.TrialState.FAIL)
             else:
                 self._study.tell(trial, reward)

@@ -119,6 +119,7 @@ class TransferAgent(ABC, Generic[S]):
             return self._largest(model, points, rng)[0]
         even = quasi_random(CANDIDATES, self.space.dimension, rng)
         top, value = self._largest(model, self.space.snap(np.vstack([even, best])), rng)
+        # Steps shrink from a tenth of the cube to a few thousandths.
         for step in 0.1 * 0.3 ** np.arange(LOCAL_ROUNDS):
             near = top + step * rng.standard_normal((LOCAL_POINTS, self.space.dimension))
             other, height = self._largest(model, self.space.snap(np.clip(near, 0, 1)), rng)
@@ -130,6 +131,7 @@ class TransferAgent(ABC, Generic[S]):
         self, model: GaussianProcess, points: Array, rng: np.random.Generator
     ) -> tuple[Array, float]:
         """Return the point (D,) with the largest acquisition, and the acquisition there."""
+        # Where the acquisition is flat, the first point must not always win.
         values = self._acquisition(model, self.space.embed(points))
         ties = np.flatnonzero(values == values.max())
         return np.asarray(points[rng.choice(ties)]), float(values.max())

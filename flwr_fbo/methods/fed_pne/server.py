@@ -232,6 +232,7 @@ class FedPNEServer(MethodServer):
             stop = start + len(phase.nodes)
             search.update(means[start:stop], len(replies))
             start = stop
+        # The next phase opens, and every agent may be asked again.
         self._answered = {}
         self._opened = self.round
         self.phase += 1

@@ -40,6 +40,7 @@ class FedPNESettings(Settings):
     The defaults of the search are those of the paper's experiments (App. E.1.5).
     """
 
+    # The search
     budget: int = setting(
         1000, "evaluations that each agent makes in the whole run (T)", at_least(1)
     )
@@ -89,6 +90,7 @@ class FedPNESettings(Settings):
         "how the last phase is cut to the budget: children of the best nodes first, nodes in "
         "their order, or fewer pulls of every node",
     )
+    # Rounds and messages
     phase_quorum: float = setting(
         0.5,
         "share of the agents whose answers a phase needs; with fewer the phase is asked again",
@@ -102,6 +104,7 @@ class FedPNESettings(Settings):
         "most evaluations that an agent makes for one message; unset: all of the phase",
         at_least(1),
     )
+    # Rewards and their privacy
     reward_low: float = setting(0.0, "score that counts as reward 0")
     reward_high: float = setting(1.0, "score that counts as reward 1")
     epsilon: float | None = setting(
@@ -131,6 +134,7 @@ class FedPNESettings(Settings):
                 "`reward-low` must be < `reward-high`, but got "
                 f"(reward-low={self.reward_low}, reward-high={self.reward_high})"
             )
+        # A mean of t rewards with noise on each would be t releases of the user's data.
         if self.protects == "user" and self.noise_on == "reward":
             raise SettingsError(
                 "`noise-on` must be mean where `protects` is user, but got reward: noise on every "

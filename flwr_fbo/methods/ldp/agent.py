@@ -67,6 +67,7 @@ class RewardAgent:
     ) -> None:
         if setup.kind != KIND:
             raise ValueError(f"an LDP agent needs a setup of kind {KIND!r}, but got {setup.kind!r}")
+        # The agent checks every number itself, because it does not trust the server.
         values = setup.values
         bound = checks.positive("bound", values["bound"])
         self._worst = -(bound + checks.positive("noise-bound", values["noise-bound"]))
@@ -125,6 +126,7 @@ class RewardAgent:
             reward = mechanism.release(raw, self._entropy)
         else:
             reward = self._budget.answer(mechanism, raw, self._entropy, request.round)
+        # Recorded before it can leave. The owner's ledger has charged it already.
         record = {"round": request.round, "reward": reward, "epsilon": mechanism.epsilon}
         self._records.append(ANSWER, record)
         self._answers[request.round] = reward

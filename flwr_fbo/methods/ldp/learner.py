@@ -74,6 +74,7 @@ class Learner(ABC):
 
     def suggest(self) -> Array:
         """Return the points to play before the next update, all equal: (k, D)."""
+        # The last number is the purpose of a draw: 0 here, 1 in `recommend`, 2 in `nystrom`.
         key = self._choose([self.seed, self.updates, 0])
         return np.repeat(self.domain.points(key), self.plays, axis=0)
 
@@ -83,6 +84,7 @@ class Learner(ABC):
 
     def update(self, points: Array, rewards: Array) -> None:
         """Take in one finite reward for each row of ``points``, which must all be equal."""
+        # All is checked before anything changes: a refused update leaves the learner as it was.
         given = np.asarray(rewards, dtype=np.float64)
         rows = np.atleast_2d(np.asarray(points, dtype=np.float64))
         if given.shape != (self.plays,) or rows.shape != (self.plays, self.domain.space.dimension):
@@ -141,6 +143,7 @@ class UpperConfidence(Learner):
         return self.settings.norm or self.settings.bound
 
     def _preset_regularisation(self) -> float:
+        # In practice lambda = c / B^2, as the module explains.
         return 1.0 if self.theory else self.model.noise_variance / self.model.bound**2
 
     @property
@@ -156,6 +159,7 @@ class UpperConfidence(Learner):
         """Return the factor on the posterior standard deviation at the next play."""
         if self.theory:
             return self.exploration * self.theory_width()
+        # sqrt(c / lambda), which is B with the practical regularisation
         sd = math.sqrt(self.model.noise_variance / self.regularisation)
         return self.exploration * sd * self._spread()
 
@@ -171,6 +175,7 @@ class UpperConfidence(Learner):
 
     def recommend(self) -> Array:
         """Return the point with the largest mean: (D,)."""
+        # A width of 0 leaves the mean alone.
         key = self.domain.best(self.posterior, self.mean, 0.0, [self.seed, self.updates, 1])
         return np.asarray(self.domain.points(key)[0])
 

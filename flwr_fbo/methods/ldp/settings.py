@@ -12,6 +12,7 @@ from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, set
 class LDPSettings(Settings):
     """Settings of every learner of LDP-BO; without ``epsilon`` rewards are not private."""
 
+    # The run and its privacy
     budget: int = setting(
         1000, "plays in the whole run, each one reward of one agent (T)", at_least(1)
     )
@@ -31,6 +32,7 @@ class LDPSettings(Settings):
         "delta of one answer where `mechanism` is gaussian",
         within(0, 1, open_low=True, open_high=True),
     )
+    # What is known of the rewards
     bound: float = setting(1.0, "bound on the absolute mean of a reward (B)", above(0))
     noise_bound: float = setting(1.0, "bound on the absolute noise of a reward (R)", above(0))
     reward_offset: float = setting(
@@ -49,6 +51,7 @@ class LDPSettings(Settings):
         "variance of a reward's own noise, before privacy noise (c); unset: from `noise-bound`",
         above(0),
     )
+    # The learners
     kernel: Literal["se", "matern12", "matern32", "matern52"] = setting(
         "matern52", "kernel of the mean reward, where the task states no covariance of its own"
     )

@@ -51,7 +51,7 @@ def test_regret_falls_as_epsilon_grows(name):
 
 
 def test_gp_ucb_without_truncation_is_worse_under_very_heavy_tails():
-    # Student-t with 1.1 degrees of freedom; all are told c = 3. Over three disjoint sets of 40
+    # Student-t with 1.1 degrees of freedom; all assume c = 3. Over three disjoint sets of 40
     # functions GP-UCB's share was .52, .41, .44; TGP's .22, .23, .21, each better by more than
     # 3.5 standard errors of the paired difference. ATA (.29, .24, .43) and MoMA (.43, .25, .41)
     # were better each time, but not always by two. With 3 degrees of freedom there is no
