@@ -268,7 +268,7 @@ def section_confidence(bench: Bench) -> None:
 
 def _coverage(name: str, trial: int, plays: int, preset: str) -> float:
     bandit = synthetic(trial)
-    values = {"budget": plays, "epsilon": 1.0, "preset": preset}
+    values = {"budget": plays, "epsilon": 1.0, "constants": preset}
     settings = LDPSettings.from_mapping(values, bandit.presets)
     learner = make_learner(learner_class(name), bandit.space, settings, trial, bandit.covariance)
     assert isinstance(learner, UpperConfidence)

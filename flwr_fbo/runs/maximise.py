@@ -137,10 +137,10 @@ def _check_journal(records: Records, setup: Setup) -> None:
     Recorded calls are found by their number. Under other arguments the same number can mean
     another point of the space.
     """
-    known = records.read(_CALL)
-    if not known:
+    known = [record["digest"] for record in records.read(_CALL)]
+    if not known and not records.read(Evaluator.KIND):
         records.append(_CALL, {"digest": setup.digest})
-    elif known[0]["digest"] != setup.digest:
+    elif known != [setup.digest]:
         raise SettingsError(
             "`journal` must be new, or of a call of maximise() with the same space, budget, seed "
             "and settings, but it is of another call"

@@ -6,11 +6,14 @@ import doctest
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from flwr_fbo.core.evaluation import Evaluator
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.core.space import Float
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.runs import maximise as module
+from flwr_fbo.runs.files.journal import Journal
 from flwr_fbo.runs.maximise import maximise
 
 LINE = {"x": Float(0.0, 1.0)}
@@ -75,3 +78,10 @@ def test_a_journal_is_of_one_call_only(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match="`journal` must be new, or of a call of maximise"):
             maximise(counted, **{"space": LINE, "journal": tmp_path / "journal", **other})
     assert len(calls) == 30
+
+
+def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
+    other = Journal(tmp_path / "journal")
+    Evaluator(Space(LINE), lambda params, rng: 0.5, other)(np.array([0.1]), round=0)
+    with pytest.raises(SettingsError, match="`journal` must be new"):
+        maximise(hill, LINE, journal=tmp_path / "journal")
