@@ -87,7 +87,7 @@ def server_for(
     plan = RunParameters(
         space=problem.space, agents=problem.agents, rounds=evaluations - initial, seed=seed
     )
-    server = spec.strategy.build(plan)
+    server = spec.method.make_server(plan, spec.settings)
     assert isinstance(server, ThompsonServer)
     return server
 

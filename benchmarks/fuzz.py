@@ -34,7 +34,10 @@ from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space, SpaceError
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import Ledger, LedgerError
-from flwr_fbo.runs.files.directory import Checkpoint, RunDirectory, RunDirectoryError, _write_arrays
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.atomic import write_arrays
+from flwr_fbo.runs.files.checkpoint import Checkpoint
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.journal import Journal, JournalError
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
@@ -134,7 +137,7 @@ def job(data: bytes) -> None:
     """Bytes are a job's JSON, or else the whole file."""
     path = _file("job", data)
     if data.startswith(b"{"):
-        _write_arrays(path, {"state": np.frombuffer(data, dtype=np.uint8)})
+        write_arrays(path, {"state": np.frombuffer(data, dtype=np.uint8)})
     try:
         found = JobRecord.load(path)
     except JobError:

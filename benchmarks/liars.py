@@ -70,7 +70,7 @@ def regret(given: dict[str, Any], lie: str, share: float) -> float:
     count = round(share * agents)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder)).create(spec.to_mapping())
-        app = client_app_of(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
+        app = client_app_of(spec.task, directory.agents)
         grid = LyingGrid(app, agents)
         grid.liars, grid.lie = frozenset(list(grid.contexts)[:count]), lie
         grid.rng = np.random.default_rng([spec.run.seed, count])

@@ -80,7 +80,7 @@ class Ratio:
         return [a / b, c / d]
 
     @property
-    def by_round(self) -> str:
+    def outcome(self) -> str:
         if self.most is None:
             return "-"
         return "met" if self.value <= self.most else "MISSED"

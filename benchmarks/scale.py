@@ -158,7 +158,7 @@ def _run(given: dict[str, Any], agents: int) -> _Counting:
     spec = RunSpec.from_mapping(given)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
-        app = client_app_of(spec.task, directory.agents, spec.run.strategy, spec.run.seed)
+        app = client_app_of(spec.task, directory.agents)
         grid = _Counting(app, agents)
         serve(spec, grid, directory)
     return grid

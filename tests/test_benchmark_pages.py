@@ -21,8 +21,8 @@ from benchmarks.reproduce.charts import drawn
 from benchmarks.reproduce.figures import Figure, Run, Size
 from benchmarks.reproduce.store import Store
 from benchmarks.reproduce.table import IMAGES, charts
+from flwr_fbo.methods.registry import method_names
 from flwr_fbo.runs.spec import RunSpec
-from flwr_fbo.strategies import STRATEGIES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -76,11 +76,11 @@ def test_the_tables_and_charts_of_scale_are_of_the_saved_run() -> None:
     drawn = {path.name: path.read_text() for path in scale.SAVED.glob("*.svg")}
     assert scale.charts(saved) == drawn, again
     counted = "\n".join(row["strategy"] for row in saved["wire"])
-    for name in (*STRATEGIES, "RGPE", "TAF"):
+    for name in (*method_names(), "RGPE", "TAF"):
         assert name in counted, f"what {name} sends was not counted"
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
+@pytest.mark.parametrize("name", method_names())
 def test_what_each_strategy_sends_can_be_counted(name: str) -> None:
     for given in scale.wired(name).values():
         spec = RunSpec.from_mapping({"agents": scale.PARTIES, "strategy": name, **given})

@@ -155,7 +155,7 @@ def test_a_verdict_counts_what_holds() -> None:
     assert figure_of(checks.below("b", "a")).verdict(values)[0] == "not reproduced"
 
 
-def outcome(check: checks.Check, a: list[float], b: list[float]) -> str:
+def by_round(check: checks.Check, a: list[float], b: list[float]) -> str:
     """Yes, or why not."""
     (found,) = figure_of(check).verdict(results(a, b))[1]
     return "yes" if found.holds else found.why
@@ -165,31 +165,31 @@ def test_comparable_means_that_the_interval_lies_within_a_quarter() -> None:
     ones = [1.0, 1.0, 1.0, 1.0]
     comparable = checks.comparable("a", "b")
     # t(3, .975) = 3.182: of +-.1 around a difference of 0 the interval ends at 3.182 x .1155 / 2
-    assert outcome(comparable, [1.1, 0.9, 1.1, 0.9], ones) == "yes"
-    assert outcome(comparable, [1.2, 0.8, 1.2, 0.8], ones) == "undecided"  # .37
-    assert outcome(comparable, [1.2, 1.2, 1.2, 1.21], ones) == "yes"  # not equal, but near
-    assert outcome(comparable, [2.0, 2.1, 2.0, 1.9], ones) == "they differ"
-    assert outcome(comparable, [1.0], [1.0]) == "undecided"  # one seed tells nothing
+    assert by_round(comparable, [1.1, 0.9, 1.1, 0.9], ones) == "yes"
+    assert by_round(comparable, [1.2, 0.8, 1.2, 0.8], ones) == "undecided"  # .37
+    assert by_round(comparable, [1.2, 1.2, 1.2, 1.21], ones) == "yes"  # not equal, but near
+    assert by_round(comparable, [2.0, 2.1, 2.0, 1.9], ones) == "they differ"
+    assert by_round(comparable, [1.0], [1.0]) == "undecided"  # one seed tells nothing
 
 
 def test_not_above_means_that_the_interval_ends_within_a_quarter() -> None:
     ones = [1.0, 1.0, 1.0, 1.0]
     not_above = checks.not_above("a", "b")
-    assert outcome(not_above, [0.1, 0.5, 0.1, 0.5], ones) == "yes"
-    assert outcome(not_above, [1.1, 0.9, 1.1, 0.9], ones) == "yes"
-    assert outcome(not_above, [1.2, 0.8, 1.2, 0.8], ones) == "undecided"
-    assert outcome(not_above, [1.5, 1.6, 1.5, 1.6], ones) == "it is above"
-    assert outcome(not_above, [0.1], [1.0]) == "undecided"
+    assert by_round(not_above, [0.1, 0.5, 0.1, 0.5], ones) == "yes"
+    assert by_round(not_above, [1.1, 0.9, 1.1, 0.9], ones) == "yes"
+    assert by_round(not_above, [1.2, 0.8, 1.2, 0.8], ones) == "undecided"
+    assert by_round(not_above, [1.5, 1.6, 1.5, 1.6], ones) == "it is above"
+    assert by_round(not_above, [0.1], [1.0]) == "undecided"
 
 
 def test_orders_and_bests_need_intervals_that_are_clear_of_zero() -> None:
     twos = [2.0, 2.1, 2.0, 1.9]
     for check in (checks.ordered("a", "b"), checks.least("a", ["b"])):
-        assert outcome(check, [1.0, 1.1, 0.9, 1.0], twos) == "yes"
-        assert outcome(check, [1.0, 3.0, 0.9, 1.0], twos) == "undecided"
-        assert outcome(check, [1.0], [2.0]) == "undecided"
-    assert outcome(checks.ordered("b", "a"), [1.0, 1.1, 0.9, 1.0], twos) == "another order"
-    assert outcome(checks.least("b", ["a"]), [1.0, 1.1, 0.9, 1.0], twos) == "another is best"
+        assert by_round(check, [1.0, 1.1, 0.9, 1.0], twos) == "yes"
+        assert by_round(check, [1.0, 3.0, 0.9, 1.0], twos) == "undecided"
+        assert by_round(check, [1.0], [2.0]) == "undecided"
+    assert by_round(checks.ordered("b", "a"), [1.0, 1.1, 0.9, 1.0], twos) == "another order"
+    assert by_round(checks.least("b", ["a"]), [1.0, 1.1, 0.9, 1.0], twos) == "another is best"
 
 
 def test_a_middle_one_is_best_only_where_it_is_ahead_of_both_ends() -> None:

@@ -69,7 +69,7 @@ class Federation:
         spec = RunSpec.from_mapping({**given, "seed": seed})
         agents, self.rounds = spec.run.agents or spec.task.parties or 0, spec.run.rounds
         plan = RunParameters(spec.task.space, agents, self.rounds, seed, task=spec.task)
-        self.server: Any = spec.strategy.build(plan)
+        self.server: Any = spec.method.make_server(plan, spec.settings)
         data_seed = seed if task_seed < 0 else task_seed
         self._parties, histories = [], []
         for n in range(agents):

@@ -17,6 +17,7 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.comparators.rgpe import RGPEAgent, RGPESettings
 from flwr_fbo.methods.comparators.surrogates import History, WeightSurrogates, numbers_sent
 from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
 from flwr_fbo.methods.thompson.schedules import own_probability
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
@@ -24,14 +25,15 @@ from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
 from flwr_fbo.models.kernels import kernel_named
 from flwr_fbo.search.regions import Regions
-from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.tasks import load
 from flwr_fbo.tasks.task import Task
 
 from .drivers import driver, prepared
 
 #: FTS D.2.2: narrow features, almost no noise; the agents' own model is learned.
-PAPER = {k: v for k, v in find_method("fts").paper_settings.items() if k in set(ThompsonSettings.keys())}
+PAPER = {
+    k: v for k, v in find_method("fts").paper_settings.items() if k in set(ThompsonSettings.keys())
+}
 Ask = Callable[[int], Array]
 
 

@@ -47,7 +47,7 @@ def user_errors() -> Iterator[None]:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         raise typer.Exit(0) from error
     except (RuntimeError, OSError, ArithmeticError) as error:
-        from flwr_fbo.runs.directory import RunDirectoryError
+        from flwr_fbo.runs.files import RunDirectoryError
 
         told = "" if isinstance(error, RunDirectoryError) else "the run failed: "
         typer.echo(f"flwr-fbo: {told}{error}", err=True)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from flwr_fbo.cli.common import FAILED, user_errors
+from flwr_fbo.core.settings import describe
 
 if TYPE_CHECKING:
-    from flwr_fbo.strategies import FBOStrategy
+    from flwr_fbo.methods.method import Method
     from flwr_fbo.tasks.papers.data import Source
 
 
@@ -117,45 +119,42 @@ def _data_text(row: Mapping[str, Any]) -> str:
 
 
 def strategies(
-    names: Annotated[list[str] | None, typer.Argument(help="Strategies; all if unset.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Strategies to show with all their settings.")
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the strategies and every setting that each of them knows.
+    """List the strategies, or the settings of those that are named.
 
-    NAMES are those of strategies; all are listed if there are none.
+    NAMES are those of strategies; without any, each strategy is one line.
 
     Example: flwr-fbo strategies dp-fts-de
     """
     with user_errors():
-        from flwr_fbo.strategies import STRATEGIES, strategy_class
+        from flwr_fbo.methods.registry import find_method, method_names
 
-        found = {name: strategy_class(name) for name in names or STRATEGIES}
+        chosen = [find_method(name) for name in names or method_names()]
         if as_json:
-            print(json.dumps({name: _strategy_entry(cls) for name, cls in found.items()}))
-            return
-        for name, cls in found.items():
-            print(_strategy_text(name, cls))
+            print(json.dumps({method.name: _method_entry(method) for method in chosen}))
+        elif names:
+            print("\n".join(map(_method_text, chosen)))
+        else:
+            width = max(len(method.name) for method in chosen)
+            print("\n".join(f"{method.name:<{width}}  {method.summary}" for method in chosen))
+            print("\nflwr-fbo strategies NAME lists the settings of a strategy.")
 
 
-def _strategy_entry(cls: type[FBOStrategy]) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    from flwr_fbo.core.settings import describe
-
-    settings = [asdict(described) for described in describe(cls.settings_class)]
-    return {"help": _first_line(cls.__doc__), "settings": settings}
+def _method_entry(method: Method) -> dict[str, Any]:
+    """Return a method ready for JSON."""
+    settings = [asdict(described) for described in describe(method.settings_class)]
+    return {"help": method.summary, "settings": settings}
 
 
-def _strategy_text(name: str, cls: type[FBOStrategy]) -> str:
-    from flwr_fbo.core.settings import describe
-
-    lines = [f"{name}: {_first_line(cls.__doc__)}"]
-    for d in describe(cls.settings_class):
+def _method_text(method: Method) -> str:
+    """Return a method and its settings for people."""
+    lines = [f"{method.name}: {method.summary}"]
+    for d in describe(method.settings_class):
         rule = f" {d.rule}" if d.rule else ""
         default = "unset" if d.default is None else d.default
         lines.append(f"    {d.key:<20} {d.help}  [{d.type}{rule}; {default}]")
     return "\n".join(lines)
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().splitlines()[0]

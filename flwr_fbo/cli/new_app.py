@@ -31,15 +31,14 @@ publisher = "{module}"
 serverapp = "flwr_fbo.strategies.server_app:app"
 clientapp = "flwr_fbo.clients.client_app:app"
 
-# `flwr run . --run-config "rounds=10"` changes these; `flwr-fbo strategies` lists what else may
-# stand here. Empty means the default.
+# `flwr run . --run-config "rounds=10"` changes these. `settings` takes the settings of strategy and
+# task, which `flwr-fbo strategies dp-fts-de` lists. Empty means the default.
 [tool.flwr.app.config]
 task = "{module}.task:tuned"
 strategy = "dp-fts-de"
+settings = "epsilon=5"
 agents = ""
 rounds = 20
-epsilon = 5.0
-initial-points = ""
 seed = ""
 run-name = ""
 timeout = ""

@@ -178,6 +178,11 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
             raise SettingsError(
                 f"`strategy` must be a name or an object such as DPFTSDE(), but is {strategy!r}"
             )
+        if not issubclass(strategy.method.strategy_class, type(strategy)):
+            raise SettingsError(
+                f"`strategy` must be of a registered class, but is a {type(strategy).__name__}: "
+                "call its start(grid), or register its method"
+            )
         twice = [key for key in strategy.stated if key in given]
         if twice:
             raise SettingsError(f"`{twice[0]}` is given twice: in the strategy and beside it")

@@ -8,6 +8,7 @@ message can be built outside a run.
 from __future__ import annotations
 
 import itertools
+import secrets
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -35,8 +36,10 @@ class InProcessGrid(Grid):
         client_app: ClientApp,
         nodes: int,
         run_config: Mapping[str, Any] | None = None,
-        run_id: int = 1,
+        run_id: int | None = None,
     ) -> None:
+        # A number of its own, as every run of Flower has: files of runs are kept by it.
+        run_id = secrets.randbits(62) + 1 if run_id is None else run_id
         self._client_app = client_app
         self.set_run(Run.create_empty(run_id))
         self._numbers = itertools.count(1)

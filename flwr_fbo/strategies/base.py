@@ -5,18 +5,15 @@ from __future__ import annotations
 import logging
 import math
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any, ClassVar, Protocol, Self
 
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from flwr_fbo import wire
-from flwr_fbo.core.protocol import Reply, Request, Setup
-from flwr_fbo.core.settings import Settings, SettingsError
+from flwr_fbo.core.settings import Settings, SettingsError, kebab
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.method import Method, MethodServer, RunParameters
 from flwr_fbo.methods.registry import find_method
@@ -32,20 +29,12 @@ from flwr_fbo.runs.resume import check_changes, lengthened
 from flwr_fbo.runs.spec import RunSettings, RunSpec, settings_to_store
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.strategies.explicit import StrategyOptions
-from flwr_fbo.strategies.registration import Registration
-from flwr_fbo.strategies.replies import exchange
 from flwr_fbo.strategies.result import TuningResult
 from flwr_fbo.strategies.roster import Roster
+from flwr_fbo.strategies.rounds import Rounds, count_nodes
 from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
-
-#: Seconds between two looks for nodes that have not connected yet.
-NODE_POLL = 0.5
-#: Seconds for which the number of connected nodes must not change before all are taken to be there.
-SETTLED = 2.0
-#: Rounds in a row without any reply after which a run gives up.
-MOST_SILENT_ROUNDS = 3
 
 
 class Store(Protocol):
@@ -56,15 +45,6 @@ class Store(Protocol):
 
     def load(self) -> dict[str, Any] | None:
         """Return the last stored state, if any."""
-
-
-@dataclass
-class _Round:
-    """The messages of the round under way, in the order in which they were sent."""
-
-    agents: list[int] = field(default_factory=list)
-    requests: dict[int, Request] = field(default_factory=dict)
-    started: float = field(default_factory=time.monotonic)
 
 
 class FBOStrategy(Strategy):
@@ -90,7 +70,7 @@ class FBOStrategy(Strategy):
     def __init__(
         self, method: Method, settings: Settings, options: StrategyOptions | None = None
     ) -> None:
-        stated = settings_to_store(settings)
+        stated = {kebab(name): value for name, value in vars(settings).items()}
         self._adopt(method, settings, options or StrategyOptions(), stated)
 
     def _configure(self, options: dict[str, Any], stated: dict[str, Any]) -> None:
@@ -119,11 +99,9 @@ class FBOStrategy(Strategy):
         self._history: RunHistory | None = None
         self._parameters: RunParameters | None = None
         self._server: MethodServer | None = None
-        self._setup: Setup | None = None
-        self._round = _Round()
+        self._rounds: Rounds | None = None
         self._stored = -math.inf
         self._began = time.monotonic()
-        self._silent = 0
         self._prepared = False
 
     @classmethod
@@ -224,7 +202,8 @@ class FBOStrategy(Strategy):
                 f"{type(self).__name__} needs `space`, the search space: "
                 'DPFTSDE(space={"C": Float(1e-3, 1e3, log=True)})'
             )
-        rounds = o.num_rounds if num_rounds is None else num_rounds
+        counts = self.method.server_class.counts_rounds
+        rounds = o.num_rounds if num_rounds is None or not counts else num_rounds
         root = options.run_dir or run_directory(str(grid.run.run_id))
         directory = RunDirectory(root)
         known = directory.read_json("config.json") if directory.holds_a_run else None
@@ -297,16 +276,16 @@ class FBOStrategy(Strategy):
         """Get ready for a run; with a store that holds a state, for the rest of that run."""
         self._parameters, self.store = parameters, store
         self._server = self.method.make_server(parameters, self.settings)
-        name = "" if self.directory is None else name_of_run(self.directory.root)
-        self._setup = replace(
+        setup = replace(
             self._server.setup(),
-            run=name,
+            run="" if self.directory is None else name_of_run(self.directory.root),
             seed=parameters.seed,
             answer_within=self.options.answer_within,
         )
-        self.roster = Roster(parameters.agents)
-        self._registration = Registration(self.roster)
-        self.reports, self.stopped, self._silent = [], "", 0
+        self._rounds = Rounds(
+            self._server, setup, parameters, lambda *counts: self._notify("on_reply", *counts)
+        )
+        self.reports, self.stopped = [], ""
         self._began = time.monotonic()
         state = None if store is None else store.load()
         if state is not None:
@@ -320,6 +299,18 @@ class FBOStrategy(Strategy):
         if self._server is None:
             raise RuntimeError("the strategy has no run yet: call start(grid)")
         return self._server
+
+    @property
+    def rounds(self) -> Rounds:
+        """Return the rounds of this run."""
+        if self._rounds is None:
+            raise RuntimeError("the strategy has no run yet: call start(grid)")
+        return self._rounds
+
+    @property
+    def roster(self) -> Roster:
+        """Return the run's agents and their nodes."""
+        return self.rounds.roster
 
     @property
     def parameters(self) -> RunParameters:
@@ -341,7 +332,7 @@ class FBOStrategy(Strategy):
         """Run all rounds that are left, until the server is finished or a rule ends the run."""
         self.summary()
         try:
-            self._await_agents(grid)
+            self.rounds.await_agents(grid)
             self._notify("on_start")
             self._run_rounds(grid, most_rounds)
             self._notify("on_end")
@@ -400,103 +391,22 @@ class FBOStrategy(Strategy):
         )
         return self.result
 
-    # -- rounds --------------------------------------------------------------------------------
-
     def _run_round(self, grid: Grid) -> RoundReport | None:
-        """Send the round's requests, take in the replies, and close the round.
+        """Run a round and store what came of it; None where nobody replied."""
+        report = self.rounds.run_one(grid)
+        self.stopped = self.rounds.given_up
+        return self._closed(report)
 
-        A round without any reply is not closed, and None is returned. Nothing is released or
-        charged for it, and it is asked again: agents repeat answers that they paid for.
-        """
-        messages = self._messages(grid)
-        asked = len(messages)
-        self._notify("on_reply", 0, asked)
-        p = self.parameters
-        numbered = exchange(
-            grid, messages, p.timeout, p.quorum, lambda n: self._notify("on_reply", n, asked)
-        )
-        return self._close(numbered)
-
-    def _close(self, numbered: Mapping[int, Message]) -> RoundReport | None:
-        """Close the round with these replies, by the number of the message that they answer."""
-        asked = len(self._round.agents)
-        if not numbered and asked and self.server.repeats_silent_rounds:
-            # An empty *sample* of agents that replied releases its noise all the same, for who
-            # was sampled must stay secret. That nobody replied is seen by everybody anyway.
-            self._silent += 1
-            logger.warning(
-                "round %s: none of %s agents replied (%s of %s times in a row)",
-                self.server.round, asked, self._silent, MOST_SILENT_ROUNDS,
-            )  # fmt: skip
-            if self._silent >= MOST_SILENT_ROUNDS:
-                self.stopped = f"no agent replied in {MOST_SILENT_ROUNDS} rounds in a row"
+    def _closed(self, report: RoundReport | None) -> RoundReport | None:
+        """Store the state after a round, and tell the callbacks."""
+        if report is None:
             return None
-        self._silent = 0
-        number, counts = self.server.round, Counter[str]()
-        replies = self._read(numbered, counts)
-        self.server.close(replies)
-        report = RoundReport(
-            round=number,
-            rounds=self.server.rounds,
-            asked=asked,
-            replied=sum(not reply.declined for reply in replies.values()),
-            missing=asked - len(numbered),
-            declined=Counter(r.declined for r in replies.values() if r.declined),
-            refused=counts["refused"],
-            seconds=time.monotonic() - self._round.started,
-            privacy=self.server.privacy(),
-            best=self.server.best(),
-        )
         self.reports.append(report)
         self._checkpoint()
         if self._history is not None:
             self._history.refresh()
         self._notify("on_round", report)
         return report
-
-    def _messages(self, grid: Grid) -> list[Message]:
-        """Return the round's messages, as soon as there is an agent to send one to."""
-        deadline = time.monotonic() + self.parameters.timeout
-        while True:
-            self._register(grid)
-            messages = self._requests()
-            if messages or self.server.finished:
-                return messages
-            if time.monotonic() >= deadline:
-                raise TimeoutError(f"no agent to ask in {self.parameters.timeout:g} s")
-            time.sleep(min(NODE_POLL, self.parameters.timeout))
-
-    def _requests(self) -> list[Message]:
-        """Return the round's messages: a list, since a deployment's grid reads it twice."""
-        requests = self.server.requests(self.roster.present)
-        self._round = _Round(list(requests), requests)
-        digest = self._setup_of_run().digest
-        return [
-            Message(
-                wire.encode_request(request, digest),
-                self.roster.node(agent),
-                self._registration.door(agent),
-                ttl=self.parameters.timeout,  # nobody shall work on a round that is over
-                group_id=str(request.round),
-            )
-            for agent, request in requests.items()
-        ]
-
-    def _read(self, numbered: Mapping[int, Message], counts: Counter[str]) -> dict[int, Reply]:
-        """Return replies by agent, good ones and declined ones; count and drop all others."""
-        replies: dict[int, Reply] = {}
-        for number, message in numbered.items():
-            agent = self._round.agents[number]
-            try:
-                reply = wire.decode_reply(wire.content(message), self._round.requests[agent])
-            except wire.WireError as error:
-                counts["refused"] += 1
-                logger.warning("a reply of agent %s is ignored: %s", agent, error)
-                continue
-            if reply.declined == wire.NEEDS_SETUP:
-                self.roster.drop(self.roster.node(agent))
-            replies[agent] = reply
-        return replies
 
     def _checkpoint(self, now: bool = False) -> None:
         """Store the state, unless the last time is so recent that it need not be yet."""
@@ -506,7 +416,7 @@ class FBOStrategy(Strategy):
         if recent and not now and not self.server.finished:
             return
         if self.directory is not None and self.server.release() is not None:
-            self.directory.releases.add_features(self._setup_of_run().arrays)
+            self.directory.releases.add_features(self.rounds.setup.arrays)
         self.store.save(self.state_dict())
         self._stored = time.monotonic()
 
@@ -517,32 +427,6 @@ class FBOStrategy(Strategy):
     def state_dict(self) -> dict[str, Any]:
         """Return all that a continued run needs; see :meth:`open_run`."""
         return {"roster": self.roster.state_dict(), "server": self.server.state_dict()}
-
-    # -- registration --------------------------------------------------------------------------
-
-    def _setup_of_run(self) -> Setup:
-        assert self._setup is not None
-        return self._setup
-
-    def _await_agents(self, grid: Grid) -> None:
-        """Wait until all agents of the run are registered, as long as the timeout allows."""
-        p = self.parameters
-        deadline = time.monotonic() + p.timeout
-        while True:
-            self._register(grid)
-            here = len(self.roster.present)
-            if here == p.agents:
-                return
-            if time.monotonic() >= deadline:
-                break
-            time.sleep(min(NODE_POLL, p.timeout))
-        if here == 0:
-            raise TimeoutError(f"none of {p.agents} agents registered in {p.timeout:g} s")
-        logger.warning("%s of %s agents are here; going on", here, p.agents)
-
-    def _register(self, grid: Grid) -> None:
-        """Send the setup to nodes that have not acknowledged it, and learn who they are."""
-        self._registration.update(grid, self._setup_of_run(), self.parameters.timeout)
 
     # -- Flower's five methods -----------------------------------------------------------------
 
@@ -558,15 +442,15 @@ class FBOStrategy(Strategy):
             self._begin(grid, None, None)
         if not self._prepared:
             self.summary()
-            self._await_agents(grid)
+            self.rounds.await_agents(grid)
             self._notify("on_start")
             self._prepared = True
             while self.server.exploring and not self.stopped:
                 self._run_round(grid)
         if self.server.finished or self.stopped:
             return []
-        self._register(grid)
-        return self._requests()
+        self.rounds.register(grid)
+        return self.rounds.messages()
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
@@ -576,15 +460,10 @@ class FBOStrategy(Strategy):
         Replies are matched to agents by the nodes that they come from. Without any reply the
         round stays open: nothing is released or charged, and the next round asks again.
         """
-        order = {agent: number for number, agent in enumerate(self._round.agents)}
-        numbered: dict[int, Message] = {}
-        for reply in replies:
-            number = order.get(self.roster.agent(reply.metadata.src_node_id))
-            if number is not None:
-                numbered.setdefault(number, reply)
-        if self.server.finished or self.stopped or not order:
+        if self.server.finished or self.stopped:
             return None, None
-        report = self._close(numbered)
+        report = self._closed(self.rounds.close_with(replies))
+        self.stopped = self.rounds.given_up
         if report is None:
             return None, None
         if (self.server.finished or self.stop(report)) and self.directory is not None:
@@ -616,22 +495,6 @@ class FBOStrategy(Strategy):
             logger.warning("this run is %s", notice)
 
 
-def count_nodes(grid: Grid, timeout: float) -> int:
-    """Return how many nodes are connected, once their number has settled."""
-    deadline = time.monotonic() + timeout
-    count, since = 0, time.monotonic()
-    while time.monotonic() < deadline:
-        now = len(list(grid.get_node_ids()))
-        if now != count:
-            count, since = now, time.monotonic()
-        if count and time.monotonic() - since >= SETTLED:
-            return count
-        time.sleep(0.1)
-    if count:
-        return count
-    raise TimeoutError(f"no node connected in {timeout:g} s")
-
-
 def _metrics(report: RoundReport) -> MetricRecord:
     """Return what the server knows of a round, as Flower's results hold it."""
     numbers: dict[str, int | float] = {
@@ -643,6 +506,3 @@ def _metrics(report: RoundReport) -> MetricRecord:
     if report.privacy is not None:
         numbers["epsilon"] = float(report.privacy["epsilon"])
     return MetricRecord(dict(numbers))
-
-
-__all__ = ["Callback", "FBOStrategy", "RoundReport", "RunParameters", "Store", "count_nodes"]

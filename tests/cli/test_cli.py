@@ -61,11 +61,11 @@ class TestJson:
         found = run_json(
             tmp_path, "synthetic", "--strategy", strategy, *QUICK, "--set", "points=50"
         )
-        assert found["evaluations"] == [2, 3, 4]
-        assert len(found["best"]) == len(found["regret"]) == 3
-        assert found["best"] == sorted(found["best"])
-        assert found["regret"] == sorted(found["regret"], reverse=True)
-        assert found["regret"][-1] >= 0
+        assert found["history"]["evaluations"] == [2, 3, 4]
+        assert len(found["history"]["best"]) == len(found["history"]["regret"]) == 3
+        assert found["history"]["best"] == sorted(found["history"]["best"])
+        assert found["history"]["regret"] == sorted(found["history"]["regret"], reverse=True)
+        assert found["history"]["regret"][-1] >= 0
         assert found["epsilon"] is None
         assert found["delta"] is None
         assert found["private"] is False
@@ -79,8 +79,10 @@ class TestJson:
         assert found["private"] is True
         assert 5.9 < found["epsilon"] <= 6
         assert found["delta"] == pytest.approx(3**-1.1)
-        assert found["regret"] is None
-        assert found["compared"]["random"]["evaluations"] == found["evaluations"]
+        assert found["history"]["regret"] is None
+        assert (
+            found["compared"]["random"]["history"]["evaluations"] == found["history"]["evaluations"]
+        )
         directory = tmp_path / found["run_dir"]
         assert (directory / "ledger.jsonl").read_text().count('"event"') == 2
         rounds = (directory / "rounds.csv").read_text().splitlines()
@@ -91,7 +93,7 @@ class TestJson:
         def best(seed: str) -> Any:
             return run_json(
                 tmp_path, "synthetic", "--agents", "3", "--rounds", "2", "--seed", seed
-            )["best"]
+            )["history"]["best"]
 
         assert best("1") == best("1") != best("2")
 
@@ -108,7 +110,7 @@ class TestJson:
 def test_a_task_of_ones_own_runs(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_TASK)
     found = run_json(tmp_path, "mine:hill", *QUICK)
-    assert found["best"][-1] > 0.8
+    assert found["history"]["best"][-1] > 0.8
     assert found["agents_best"][0]["params"].keys() == {"x"}
 
 
@@ -116,8 +118,8 @@ def test_a_task_of_ones_own_runs(tmp_path: Path) -> None:
 def test_through_flowers_simulation_engine(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_TASK)
     ray = run_json(tmp_path, "mine:hill", *QUICK, engine="ray")
-    assert ray["evaluations"] == [2, 3, 4]
-    assert ray["best"] == run_json(tmp_path, "mine:hill", *QUICK)["best"]
+    assert ray["history"]["evaluations"] == [2, 3, 4]
+    assert ray["history"]["best"] == run_json(tmp_path, "mine:hill", *QUICK)["history"]["best"]
 
 
 def test_for_people_prints_progress_and_a_summary(tmp_path: Path) -> None:
@@ -249,7 +251,7 @@ def fragile(params):
     done = flwr_fbo("resume", "r", "--engine", "inline", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["evaluations"] == [2, 3, 4]
+    assert found["history"]["evaluations"] == [2, 3, 4]
     assert found["complete"] is True
     # Three agents, two initial points and two rounds: no evaluation was made twice or lost.
     assert len((tmp_path / "calls").read_text()) == 3 * 4

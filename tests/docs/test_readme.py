@@ -22,8 +22,8 @@ def test_the_own_task_runs(tmp_path: Path) -> None:
         tmp_path, "mine:tuned", "--agents", "2", "--rounds", "1", "--epsilon", "4",
         "--set", "initial-points=2",
     )  # fmt: skip
-    assert found["evaluations"] == [2, 3]
-    assert 0.5 < found["best"][-1] <= 1.0
+    assert found["history"]["evaluations"] == [2, 3]
+    assert 0.5 < found["history"]["best"][-1] <= 1.0
 
 
 def test_every_file_it_names_exists() -> None:

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.runs.callbacks import RoundReport
-from flwr_fbo.runs.files.directory import Checkpoint, RunDirectory
+from flwr_fbo.runs.files.checkpoint import Checkpoint
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.journal import Journal, JournalBusyError, journal_path
 from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.spec import RunSpec
@@ -42,7 +44,7 @@ from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.strategies.baselines import LocalTS
 from flwr_fbo.strategies.fed_pne import FedPNE
 from flwr_fbo.strategies.fts import FTS
-from flwr_fbo.strategies.ldp import LDPTGP
+from flwr_fbo.strategies.ldp import LDPBO
 from flwr_fbo.tasks import task
 from flwr_fbo.tasks.task import Partition
 
@@ -84,14 +86,13 @@ class Federation:
     def __init__(
         self, folder: Path, strategy: FBOStrategy, agents: int = 1, rounds: int = 8, **node: Any
     ) -> None:
-        name = "fed-pne" if isinstance(strategy, FedPNE) else "fts"
-        name = "ldp-tgp" if isinstance(strategy, LDPTGP) else name
         directory = RunDirectory(folder)
-        apps = client_app_of(gated, directory.agents, name, 0, 0.0)
+        apps = client_app_of(gated, directory.agents)
         self.grid = InProcessGrid(apps, agents)
         for context in self.grid.contexts.values():
             context.node_config.update(node)
         self.strategy = strategy
+        strategy.options = replace(strategy.options, answer_within=0.0)
         plan = RunParameters(SPACE, agents, rounds, timeout=60.0, ledger=directory.ledger)
         strategy.open_run(plan, directory.store)
 
@@ -281,7 +282,10 @@ def test_vectors_made_private_are_paid_for_once_each_and_repeated(folder: Path) 
     ("strategy", "declined"),
     [
         (FedPNE(budget=40, reward_low=0.0, reward_high=1.0), "SettingsError"),
-        (LDPTGP(budget=5, epsilon=1.0, features=10, bound=1.0, noise_bound=0.1), "SettingsError"),
+        (
+            LDPBO(learner="tgp", budget=5, epsilon=1.0, features=10, bound=1.0, noise_bound=0.1),
+            "SettingsError",
+        ),
     ],
 )
 def test_agents_whose_replies_are_evaluations_refuse(
@@ -380,7 +384,7 @@ class TestSimulation:
         assert "waiting for the evaluations of 2 agents; Ctrl-C ends them" in said.getvalue()
         assert result.complete
         assert result.failures == 0
-        assert result.evaluations == [1, 1, 1]
+        assert result.history.evaluations == [1, 1, 1]
         assert not any(busy(journal(folder, n)) for n in range(2))
 
     def test_is_not_compared_with_runs_that_evaluate_more(self, folder: Path) -> None:

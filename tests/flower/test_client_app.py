@@ -118,18 +118,19 @@ class TestPacking:
 
     def test_a_copy_answers_as_the_original(self, tmp_path: Path) -> None:
         spec = RunSpec.from_mapping({"task": "synthetic", "strategy": "fts", "agents": 3} | PLAIN)
-        original = client_app_of(spec.task, tmp_path, "fts", 3)
+        original = client_app_of(spec.task, tmp_path)
         app = pickle.loads(pickle.dumps(original))
         assert type(app) is AgentApp
         plan = RunParameters(spec.task.space, 3, 2, timeout=1.0)
-        spec.strategy.open_run(plan).start(InProcessGrid(app, 3))
-        assert [r.replied for r in spec.strategy.reports] == [3, 3, 3]
+        strategy = FBOStrategy.for_spec(spec).open_run(plan)
+        strategy.run(InProcessGrid(app, 3))
+        assert [r.replied for r in strategy.reports] == [3, 3, 3]
 
     def test_it_is_packed_and_unpacked_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         packed: list[Any] = []
         dumps = pickle.dumps
         monkeypatch.setattr(clientapp, "_pickled", lambda made: packed.append(made) or dumps(made))
-        app = client_app("synthetic", "fts", rounds=3)
+        app = client_app("synthetic", family="hills")
         first, second = pickle.dumps(app), pickle.dumps(app)
         assert first == second
         assert len(packed) == 1
@@ -139,21 +140,22 @@ class TestPacking:
     def test_a_task_made_in_a_notebook_is_packed(self) -> None:
         import ray.cloudpickle
 
-        app = client_app(hill, "fts")  # its function is not what its name says: it has a decorator
+        app = client_app(hill)  # its function is not what its name says: it has a decorator
         copied = pickle.loads(ray.cloudpickle.dumps(app))
-        assert copied._make.task.space == hill.space
+        assert copied._choose.task.space == hill.space
 
     def test_the_app_of_a_run_config_can_be_packed(self) -> None:
-        assert pickle.loads(pickle.dumps(clientapp.app))._make is clientapp._of_run_config
+        assert pickle.loads(pickle.dumps(clientapp.app))._choose is clientapp._of_run_config
 
 
 def test_run_configs_of_equal_values_and_other_types_are_read_apart() -> None:
     """1, 1.0 and true are equal, and not the same setting."""
-    given = {"task": "synthetic", "strategy": "local-ts", "agents": 2}
-    items = [tuple((k, type(v), v) for k, v in (given | {"rounds": r}).items()) for r in (1, True)]
-    assert clientapp._spec(items[0]) is clientapp._spec(items[0])
-    with pytest.raises(ValueError, match="`rounds` must be int"):
-        clientapp._spec(items[1])
+    given = {"task": "landmine"}
+    values = ("true", 1)
+    items = [tuple((k, type(v), v) for k, v in (given | {"generated": g}).items()) for g in values]
+    assert clientapp._task(items[0]) is clientapp._task(items[0])
+    with pytest.raises(ValueError, match="`generated` must be bool"):
+        clientapp._task(items[1])
 
 
 def test_a_setup_of_another_version_is_asked_for_again(federation: Any) -> None:

@@ -11,7 +11,8 @@ from flwr_fbo.runs.history import by_round, read_evaluations
 from tests.flower.processes import Flower, flower, free_ports
 
 SETTINGS = (
-    "task='synthetic' agents={n} rounds=3 epsilon=4.0 releases='all' initial-points=3 points=200"
+    "task='synthetic' agents={n} rounds=3 "
+    "settings='epsilon=4.0 releases=all initial-points=3 points=200'"
 )
 QUIET = ("--insecure", "--disable-runtime-dependency-installation")
 

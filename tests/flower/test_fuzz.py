@@ -17,7 +17,8 @@ from hypothesis import strategies as st
 
 from flwr_fbo.clients.background import JobError, JobRecord
 from flwr_fbo.core.space import Space, SpaceError
-from flwr_fbo.runs.files.directory import Checkpoint, RunDirectoryError
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.checkpoint import Checkpoint
 
 PATH = Path(__file__).parents[2] / "benchmarks" / "fuzz.py"
 

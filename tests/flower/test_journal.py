@@ -298,4 +298,4 @@ def test_room_is_made_sure_of_before_work_is_paid_for(
 def test_a_node_must_say_which_agent_it_is(config: dict[str, Any], fault: str) -> None:
     context = Context(1, 2, UserConfig(config), RecordDict(), UserConfig())
     with pytest.raises(ValueError, match=fault):
-        partition_of(context, 0)
+        partition_of(context.node_config)

@@ -22,7 +22,7 @@ def test_its_config_is_understood(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.syspath_prepend(str(root))
     spec = RunSpec.from_mapping({**config, "agents": 2})
     assert spec.task.name == "tuned"
-    assert spec.strategy.settings.to_mapping()["epsilon"] == 5.0
+    assert spec.settings.to_mapping()["epsilon"] == 5.0
     assert config["rounds"] == RunSettings().rounds
 
 
@@ -35,7 +35,7 @@ def test_its_task_runs_from_the_command_line(tmp_path: Path) -> None:
         "--engine", "inline", "--set", "initial-points=2", "--json", cwd=tmp_path / "tuning",
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["evaluations"] == [2, 3]
+    assert json.loads(done.stdout)["history"]["evaluations"] == [2, 3]
 
 
 @pytest.mark.parametrize("name", ["", "1st", "a b", "class", "../up", "naïve"])

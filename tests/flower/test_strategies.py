@@ -115,7 +115,7 @@ class TestEveryStrategy:
         self, federation: Make, make: Callable[[], FBOStrategy]
     ) -> None:
         f = federation(make())
-        f.strategy._await_agents(f.grid)
+        f.strategy.rounds.await_agents(f.grid)
         messages = f.strategy.configure_train(0, ArrayRecord(), ConfigRecord(), f.grid)
         assert isinstance(messages, list)
         contents = [id(m.content) for m in messages]
@@ -294,7 +294,7 @@ def _charges(f: Federation) -> int:
 class TestFaults:
     def test_redelivered_messages_pay_for_nothing_twice(self, federation: Make) -> None:
         f = federation(LocalTS(**SMALL))
-        f.strategy._await_agents(f.grid)
+        f.strategy.rounds.await_agents(f.grid)
         for _ in range(3):
             messages = f.strategy.configure_train(0, ArrayRecord(), ConfigRecord(), f.grid)
             f.grid.send_and_receive(messages)

@@ -241,7 +241,7 @@ def test_logs_and_files_of_a_run_hold_no_secrets(
     for context in grid.contexts.values():
         context.node_config["password"] = SECRET
     plan = RunParameters(SPACE, 3, 4, timeout=1.0, ledger=directory.ledger)
-    strategy.open_run(plan, directory.store).start(grid)
+    strategy.open_run(plan, directory.store).run(grid)
     journals = {path.name: path.read_bytes() for path in directory.agents.glob("agent-????.jsonl")}
     assert any(SECRET.encode() in data for data in journals.values())  # the owner's own file
     others = {p: p.read_bytes() for p in directory.root.rglob("*") if p.is_file()}

@@ -41,7 +41,7 @@ def message(record: RecordDict) -> Message:
 
 
 def reply_record(parameters: list[np.ndarray], metrics: dict[str, Any] | None = None) -> RecordDict:
-    values = {"schema": wire.SCHEMA, "round": 3, "declined": ""} if metrics is None else metrics
+    values = {"flwr-fbo": wire.SCHEMA, "round": 3, "declined": ""} if metrics is None else metrics
     result = FitRes(Status(Code.OK, ""), ndarrays_to_parameters(parameters), 1, values)
     return fitres_to_recorddict(result, keep_input=True)
 
@@ -62,7 +62,7 @@ def same(ours: RecordDict, flowers: RecordDict) -> bool:
     "parameters", [[], [np.arange(3.0)], [np.eye(2), np.array(1.5)], [np.zeros((0, 2))]]
 )
 def test_what_flowers_own_layer_would_make_of_a_reply(parameters: list[np.ndarray]) -> None:
-    metrics = {"schema": wire.SCHEMA, "round": 3, "declined": "", "agent": "4"}
+    metrics = {"flwr-fbo": wire.SCHEMA, "round": 3, "declined": "", "agent": "4"}
     result = FitRes(Status(Code.OK, "Success"), ndarrays_to_parameters(parameters), 1, metrics)
     flowers = fitres_to_recorddict(result, keep_input=True)
     assert same(wire.content_of((parameters, 1, metrics)), flowers)
@@ -135,7 +135,7 @@ def test_a_setup_arrives_with_the_same_fingerprint() -> None:
 
 def test_another_schema_is_refused_by_the_agent() -> None:
     content = wire.encode_request(Request("step", 0), "d")
-    content.config_records[wire.CONFIG]["schema"] = wire.SCHEMA + 1
+    content.config_records[wire.CONFIG]["flwr-fbo"] = wire.SCHEMA + 1
     with pytest.raises(wire.WireError, match="versions of flwr-fbo"):
         through_fit(content)
 
@@ -174,7 +174,7 @@ def raw(data: bytes) -> RecordDict:
     return record
 
 
-GOOD = {"schema": wire.SCHEMA, "round": 3, "declined": ""}
+GOOD = {"flwr-fbo": wire.SCHEMA, "round": 3, "declined": ""}
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ GOOD = {"schema": wire.SCHEMA, "round": 3, "declined": ""}
         (reply_record([np.arange(4.0)] * 2), "1 arrays, got 2"),
         (reply_record([np.arange(4.0)], {**GOOD, "round": 2}), "another round"),
         (reply_record([np.arange(4.0)], {**GOOD, "round": 3.5}), "another round"),
-        (reply_record([np.arange(4.0)], {**GOOD, "schema": 99}), "schema"),
+        (reply_record([np.arange(4.0)], {**GOOD, "flwr-fbo": 99}), "schema"),
         (reply_record([np.arange(4.0)], {**GOOD, "best": 0.9}), "exactly the values"),
         (reply_record([np.arange(4.0)], {**GOOD, "declined": "x" * 65}), "at most 64"),
         (reply_record([np.arange(4.0)], {**GOOD, "declined": 1}), "printable text"),
@@ -225,7 +225,7 @@ def test_no_bytes_crash_the_decoder(data: bytes) -> None:
 
 @given(
     st.dictionaries(
-        st.sampled_from(["schema", "round", "declined", "agent", "other"]),
+        st.sampled_from(["flwr-fbo", "round", "declined", "agent", "other"]),
         st.one_of(st.integers(), st.text(max_size=80), st.booleans(), st.binary(max_size=9)),
     )
 )

@@ -18,14 +18,14 @@ class TestFedPNE:
     @pytest.mark.parametrize("task", ["garland", "doublesine"])
     def test_has_the_fields_of_the_contract(self, tmp_path: Path, task: str) -> None:
         found = run_json(tmp_path, task, "--strategy", "fed-pne", *SMALL)
-        assert found["evaluations"][-1] == 60  # the budget, not one more
+        assert found["history"]["evaluations"][-1] == 60  # the budget, not one more
         assert 1 < found["rounds"] < 15
-        assert len(found["evaluations"]) == found["rounds"]
-        assert 0 < found["numbers_sent_per_agent"] <= 60
-        assert found["cumulative_regret_per_agent"] > 0
-        assert 0 <= found["recommended"]["params"]["x"] <= 1
-        low, high = found["recommended"]["interval"]
-        assert low <= found["recommended"]["mean"] <= high
+        assert len(found["history"]["evaluations"]) == found["rounds"]
+        assert 0 < found["findings"]["numbers_sent_per_agent"] <= 60
+        assert found["findings"]["cumulative_regret_per_agent"] > 0
+        assert 0 <= found["recommended"]["x"] <= 1
+        low, high = found["recommendation"]["interval"]
+        assert low <= found["recommendation"]["mean"] <= high
         assert found["epsilon"] is None
 
     def test_says_what_its_noise_guarantees(self, tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ class TestFedPNE:
         )  # fmt: skip
         assert found["private"] is True
         assert 0 < found["epsilon"] <= 2 * (1 + 1e-6)
-        assert set(found["guarantees"]) == {"one reward", "one user"}
+        assert set(found["findings"]["guarantees"]) == {"one reward", "one user"}
 
     @pytest.mark.parametrize(
         "method",
@@ -54,9 +54,9 @@ class TestFedPNE:
         found = run_json(
             tmp_path, "garland", "--strategy", method, "--agents", "3", "--budget", "12"
         )
-        assert found["evaluations"][-1] == 12
-        assert found["cumulative_regret_per_agent"] > 0
-        assert found["recommended"]["params"].keys() == {"x"}
+        assert found["history"]["evaluations"][-1] == 12
+        assert found["findings"]["cumulative_regret_per_agent"] > 0
+        assert found["recommended"].keys() == {"x"}
 
     @pytest.mark.skipif(find_spec("PyXAB") is not None, reason="PyXAB is installed")
     def test_a_missing_library_is_named_with_its_extra(self, tmp_path: Path) -> None:
@@ -93,7 +93,7 @@ def fragile(params):
         assert killed.returncode == 9
         done = flwr_fbo("resume", "r", "--engine", "inline", "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
-        assert json.loads(done.stdout)["evaluations"][-1] == 30
+        assert json.loads(done.stdout)["history"]["evaluations"][-1] == 30
         assert len((tmp_path / "calls").read_text()) == 4 * 30
 
 
@@ -105,19 +105,21 @@ class TestLDP:
         found = run_json(
             tmp_path, "ldp-synthetic", "--strategy", strategy, *SMALL, "--epsilon", "1"
         )
-        regret = found["cumulative_regret"]
+        regret = found["findings"]["cumulative_regret"]
         assert len(regret) == 60
         assert regret == sorted(regret)
         assert found["private"] is True
-        assert found["epsilon_per_agent_max"] == pytest.approx(10.0)  # 60 plays, 6 agents
-        assert found["refused"] >= 0
+        assert found["findings"]["epsilon_per_agent_max"] == pytest.approx(
+            10.0
+        )  # 60 plays, 6 agents
+        assert found["findings"]["refused"] >= 0
 
     @pytest.mark.parametrize("strategy", ["ata", "tgp", "moma", "gp-ucb", "uniform"])
     def test_learners_without_privacy_say_so(self, tmp_path: Path, strategy: str) -> None:
         found = run_json(tmp_path, "ldp-synthetic", "--strategy", strategy, *SMALL)
-        assert len(found["cumulative_regret"]) == 60
+        assert len(found["findings"]["cumulative_regret"]) == 60
         assert found["private"] is False
-        assert found["epsilon_per_agent_max"] is None
+        assert found["findings"]["epsilon_per_agent_max"] is None
 
     @pytest.mark.parametrize("task", ["light", "stocks"])
     def test_runs_on_the_papers_tables(self, tmp_path: Path, task: str) -> None:
@@ -126,7 +128,7 @@ class TestLDP:
             "--set", "generated=true",
         )  # fmt: skip
         assert "generated" in found["task"]
-        assert len(found["cumulative_regret"]) == 60
+        assert len(found["findings"]["cumulative_regret"]) == 60
 
     def test_budgets_that_run_out_end_the_run_incomplete(self, tmp_path: Path) -> None:
         done = flwr_fbo(
@@ -136,8 +138,8 @@ class TestLDP:
         assert done.returncode == 1
         found: dict[str, Any] = json.loads(done.stdout)
         assert found["complete"] is False
-        assert found["stopped"] == "budgets"
-        assert len(found["cumulative_regret"]) == 18  # six agents, three answers each
+        assert found["findings"]["stopped"] == "budgets"
+        assert len(found["findings"]["cumulative_regret"]) == 18  # six agents, three answers each
 
     @pytest.mark.parametrize(
         ("arguments", "fault"),

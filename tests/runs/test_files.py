@@ -5,16 +5,19 @@ from __future__ import annotations
 import math
 import tomllib
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.directory import Checkpoint, RunDirectory, RunDirectoryError
-from flwr_fbo.runs.result import outcome
-from flwr_fbo.runs.spec import RunSettings, RunSpec
-from flwr_fbo.strategies import STRATEGIES, strategy_class
+from flwr_fbo.methods.registry import find_method, method_names
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.checkpoint import Checkpoint
+from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.history import best_of_agent, by_round
+from flwr_fbo.runs.spec import RunSettings, RunSpec, expanded
 from flwr_fbo.tasks import BUILT_IN, find
 
 
@@ -28,21 +31,23 @@ class TestOutcome:
             [evaluation(0, 1.0, 0.5), evaluation(0, 3.0, 0.2), evaluation(2, 2.0, 0.1)],
             [evaluation(0, 2.0, 0.4), evaluation(1, None, 0.0), evaluation(2, 5.0, 0.3)],
         ]
-        found = outcome(histories, 2)
+        found = by_round(histories, 2)
         assert found.evaluations == [1.5, 2, 3]
         assert found.best == [2.5, 2.5, 4.0]
         # A failed evaluation has no regret, however good its point was.
         assert found.regret == pytest.approx([0.3, 0.3, 0.2])
-        assert found.failed_evaluations == 1
-        assert found.agents[1] == {
+        assert found.best_score == 4.0
+        assert best_of_agent(1, histories[1]) == {
             "agent": 1, "evaluations": 3, "best": 5.0, "params": {"x": 1}
         }  # fmt: skip
 
     def test_says_null_where_nobody_has_a_score(self) -> None:
-        found = outcome([[evaluation(0, None), evaluation(1, 2.0)], []], 1)
+        histories = [[evaluation(0, None), evaluation(1, 2.0)], []]
+        found = by_round(histories, 1)
         assert found.best == [None, 2.0]
         assert found.regret is None
-        assert found.agents[1]["best"] is None
+        assert best_of_agent(1, histories[1])["best"] is None
+        assert by_round([], 3).best_score is None
 
 
 class TestCheckpoint:
@@ -83,7 +88,7 @@ def test_a_run_directory_says_what_computed_it(tmp_path: Path) -> None:
 
 
 class TestSpec:
-    @pytest.mark.parametrize("strategy", list(STRATEGIES))
+    @pytest.mark.parametrize("strategy", list(method_names()))
     @pytest.mark.parametrize("preset", ["default", "paper"])
     @pytest.mark.parametrize("task", ["synthetic", "digits", "landmine"])
     def test_what_is_written_is_what_is_read(self, strategy: str, preset: str, task: str) -> None:
@@ -93,13 +98,13 @@ class TestSpec:
 
     def test_what_is_given_wins_over_the_preset(self) -> None:
         spec = RunSpec.from_mapping({"task": "landmine", "preset": "paper", "regions": 2})
-        assert spec.strategy.settings.to_mapping()["regions"] == 2
-        assert spec.strategy.settings.to_mapping()["clip"] == 22.0
+        assert spec.settings.to_mapping()["regions"] == 2
+        assert spec.settings.to_mapping()["clip"] == 22.0
         assert spec.task.settings.to_mapping()["scale"] == "linear"
 
     def test_empty_values_of_a_run_config_are_unset(self) -> None:
         spec = RunSpec.from_mapping({"task": "digits", "epsilon": "", "regions": ""})
-        assert spec.strategy.settings.to_mapping()["regions"] == 1
+        assert spec.settings.to_mapping()["regions"] == 1
 
     def test_unknown_keys_are_refused_with_the_nearest(self) -> None:
         with pytest.raises(SettingsError, match="did you mean `epsilon`"):
@@ -109,20 +114,51 @@ class TestSpec:
 
     def test_no_key_means_two_things(self) -> None:
         shared = set(RunSettings.keys())
-        for name in STRATEGIES:
-            assert not shared & set(strategy_class(name).settings_class.keys())
+        for name in method_names():
+            assert not shared & set(find_method(name).settings_class.keys())
             for task in BUILT_IN:
                 of_task = set(find(task).settings_class.keys())
                 assert not of_task & shared
-                assert not of_task & set(strategy_class(name).settings_class.keys())
+                assert not of_task & set(find_method(name).settings_class.keys())
 
 
-def test_the_apps_config_knows_every_key() -> None:
+def test_the_apps_config_has_the_keys_of_a_run_and_one_for_all_others() -> None:
     project = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
     config = project["tool"]["flwr"]["app"]["config"]
-    keys = set(RunSettings.keys())
-    for name in STRATEGIES:
-        keys |= set(strategy_class(name).settings_class.keys())
-    for name in BUILT_IN:
-        keys |= set(find(name).settings_class.keys())
-    assert set(config) == keys
+    assert "settings" in config
+    assert set(config) <= {*RunSettings.keys(), "settings"}
+
+
+class TestSettingsKey:
+    """One key of a run-config holds the settings of method and task."""
+
+    def test_holds_pairs(self) -> None:
+        spec = RunSpec.from_mapping(
+            {"task": "digits", "settings": "epsilon=5 regions=4 releases=0,1,2 class-mix=2"}
+        )
+        assert spec.settings.to_mapping()["epsilon"] == 5.0
+        assert spec.settings.to_mapping()["releases"] == "0,1,2"
+        assert spec.task.settings.to_mapping()["class-mix"] == 2.0
+        assert "settings" not in spec.to_mapping()
+
+    def test_values_with_blanks_are_quoted(self) -> None:
+        assert expanded({"settings": "data-dir='/a b' rounds=3"}) == {
+            "data-dir": "/a b", "rounds": "3",
+        }  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("given", "fault"),
+        [
+            ({"settings": "epsilon"}, "must hold key=value pairs"),
+            ({"settings": "=3"}, "must hold key=value pairs"),
+            ({"settings": "epsilon="}, "must hold key=value pairs"),
+            ({"settings": "regions=2 regions=3"}, "`regions` is given twice"),
+            ({"settings": "rounds=2", "rounds": 3}, "`rounds` is given twice"),
+            ({"settings": 3}, "`settings` must be text"),
+            ({"settings": "epsilonn=3"}, "did you mean `epsilon`"),
+            ({"settings": "regions=many"}, "`regions` must be int"),
+        ],
+    )
+    def test_mistakes_are_named(self, given: dict[str, Any], fault: str) -> None:
+        with pytest.raises(SettingsError, match=fault):
+            RunSpec.from_mapping({"task": "digits", **given})

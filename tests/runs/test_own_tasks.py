@@ -36,8 +36,8 @@ def test_with_torch(tmp_path: Path) -> None:
     neural = task(space=space, metric="accuracy", prepare=load)(namespace["train"])
     found = simulate(neural, agents=2, rounds=2, initial_points=3, run_dir=tmp_path / "r")
     assert found.failures == 0
-    assert found.best[-1] is not None
-    assert found.best[-1] > 0.8
+    assert found.history.best[-1] is not None
+    assert found.history.best[-1] > 0.8
 
 
 def test_the_command_for_long_evaluations(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_the_command_for_long_evaluations(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert found["complete"]
     assert found["agents"] == 3
-    assert found["evaluations"][-1] >= 1
+    assert found["history"]["evaluations"][-1] >= 1
     assert sorted(p.name for p in tmp_path.glob("flwr-fbo-runs/*/agents/*.worker.log"))
 
 
@@ -105,7 +105,7 @@ def test_of_failures_only_nothing_is_recommended(tmp_path: Path) -> None:
 
     found = simulate(broken, agents=2, rounds=2, epsilon=4.0, run_dir=tmp_path / "r")
     assert not found.complete
-    assert "recommended" not in found.to_dict()
+    assert found.recommended is None
     told = summary(found)
     assert "the score must be finite, but got nan   (x = " in told
     assert "recommended" not in told

@@ -18,12 +18,13 @@ from flwr.app.user_config import UserConfig
 import flwr_fbo
 from flwr_fbo import DPFTSDE, FTS, FedPNE, Float, Result, Space, Task, resume, simulate, task
 from flwr_fbo.core.settings import Settings, SettingsError, setting
-from flwr_fbo.methods.dp_fts_de.server import DPFTSDESettings
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.report import write_report
+from flwr_fbo.runs.callbacks import Callback
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.engine import SWITCH_INTERVAL
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies.base import Callback
+from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.tasks import name_of
 from flwr_fbo.tasks.papers.synthetic import SyntheticSettings, SyntheticTask
 
@@ -112,20 +113,22 @@ class TestSpec:
         spec = RunSpec.from_mapping(
             {"task": "landmine", "strategy": DPFTSDE(epsilon=5.0, regions=2), "preset": "paper"}
         )
-        settings = spec.strategy.settings
+        settings = spec.settings
         assert isinstance(settings, DPFTSDESettings)
         assert (settings.epsilon, settings.regions, settings.clip) == (5.0, 2, 22.0)
 
     def test_none_survives_where_it_is_not_the_default(self) -> None:
         spec = RunSpec.from_mapping({"task": hill, "strategy": DPFTSDE(weights_decay=None)})
         again = RunSpec.from_mapping(json.loads(json.dumps(spec.to_mapping())))
-        assert isinstance(again.strategy.settings, DPFTSDESettings)
-        assert again.strategy.settings.weights_decay is None
+        assert isinstance(again.settings, DPFTSDESettings)
+        assert again.settings.weights_decay is None
 
     def test_a_settings_object_is_taken_whole(self) -> None:
         chosen = DPFTSDESettings(regions=2)
-        spec = RunSpec.from_mapping({"task": hill, "strategy": DPFTSDE(chosen), "preset": "paper"})
-        assert spec.strategy.settings == chosen
+        spec = RunSpec.from_mapping(
+            {"task": hill, "strategy": FBOStrategy(DPFTSDE().method, chosen), "preset": "paper"}
+        )
+        assert spec.settings == chosen
 
     def test_names_lead_back(self) -> None:
         assert name_of(hill) == f"{__name__}:hill"
@@ -180,13 +183,13 @@ class TestSimulate:
         assert len(rows) == 3 * 4
         assert rows[0].keys() >= {"agent", "round", "score", "params_x"}
         best = [max(r["score"] for r in rows if r["agent"] == n) for n in range(3)]
-        assert np.mean(best) == pytest.approx(again.best[-1])
+        assert np.mean(best) == pytest.approx(again.history.best[-1])
 
     def test_what_only_some_find_can_be_read_by_name(self, tmp_path: Path) -> None:
         found = simulate(hill, agents=2, strategy=FedPNE(budget=40), run_dir=tmp_path / "r")
-        assert found.recommended["params"]["x"] == pytest.approx(0.3, abs=0.2)
-        assert Result.read(tmp_path / "r").tree == found.tree
-        with pytest.raises(AttributeError, match="fed-pne has no 'recomended'"):
+        assert found.recommended["x"] == pytest.approx(0.3, abs=0.2)
+        assert Result.read(tmp_path / "r").findings["tree"] == found.findings["tree"]
+        with pytest.raises(AttributeError, match="no attribute 'recomended'"):
             _ = found.recomended
 
     def test_callbacks_see_every_round(self, tmp_path: Path) -> None:
@@ -218,7 +221,7 @@ class TestSimulate:
             resume(tmp_path / "r")
         result = resume(tmp_path / "r", local)
         assert result.complete
-        assert result.evaluations == [2, 3, 4]
+        assert result.history.evaluations == [2, 3, 4]
         assert len(calls) == 12
 
 
@@ -226,7 +229,7 @@ class TestFactories:
     def test_make_an_app_that_runs(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("FLWR_FBO_HOME", str(tmp_path))
         server = flwr_fbo.server_app(hill, DPFTSDE(initial_points=2), agents=2, run_name="it")
-        client = flwr_fbo.client_app(hill, DPFTSDE(initial_points=2), agents=2, run_name="it")
+        client = flwr_fbo.client_app(hill)
         config = {"num-server-rounds": 3, "fbo.rounds": 1, "fbo.epsilon": ""}
         grid = InProcessGrid(client, 2, config)
         context = Context(1, 1, UserConfig({}), RecordDict(), UserConfig(config))
@@ -255,13 +258,13 @@ class TestFactories:
         monkeypatch.setenv("FLWR_FBO_HOME", str(tmp_path))
         made: dict[str, Any] = {"agents": 2, "rounds": 2, "run_name": "it", **settings}
         server = flwr_fbo.server_app(hill, name, **made)
-        grid = InProcessGrid(flwr_fbo.client_app(hill, name, **made), 2)
+        grid = InProcessGrid(flwr_fbo.client_app(hill), 2)
         server(grid, Context(1, 1, UserConfig({}), RecordDict(), UserConfig({})))
         found = Result.read(tmp_path / "runs" / "it")
         assert found.complete
-        assert 0 <= found.recommended["params"]["x"] <= 1
+        assert 0 <= found.recommended["x"] <= 1
         assert found.private == ("epsilon" in settings)
-        assert (found.best, found.evaluations, found.agents_best) == ([], [], [])
+        assert (found.history.best, found.history.evaluations, found.agents_best) == ([], [], [])
         shutil.rmtree(tmp_path / "runs" / "it" / "agents")
         text = write_report([tmp_path / "runs" / "it"]).read_text()
         assert "Recommended to all" in text

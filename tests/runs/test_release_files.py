@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,9 @@ import numpy as np
 import pytest
 
 from flwr_fbo import DPFTSDE, FTS, Callback, Float, LocalTS, Result, resume, simulate, task
-from flwr_fbo.runs.directory import RunDirectory
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.checkpoint import Checkpoint
+from flwr_fbo.runs.files.directory import RunDirectory
 
 SMALL: dict[str, Any] = {"agents": 4, "rounds": 4, "initial_points": 3, "seed": 4}
 
@@ -26,7 +29,7 @@ class Watch(Callback):
     def on_round(self, strategy: Any, report: Any) -> None:
         latest = strategy.server.released.latest
         if latest is not None:
-            self.seen.setdefault(strategy.release().round, latest.copy())
+            self.seen.setdefault(strategy.server.release().round, latest.copy())
 
 
 def test_every_release_is_kept(tmp_path: Path) -> None:
@@ -41,42 +44,83 @@ def test_every_release_is_kept(tmp_path: Path) -> None:
         assert release.deviation > 0
     with np.load(tmp_path / "r" / "releases" / "features.npz") as features:
         assert features["frequencies"].shape == (100, 2)
-    assert found.recommended["releases"] == 3
-    assert set(found.recommended["params"]) == {"x", "y"}
+    assert found.recommendation["releases"] == 3
+    assert set(found.recommended) == {"x", "y"}
     # Averaged by inverse variance: less noise than in any of them.
-    assert 0 < found.recommended["noise"] < min(r.deviation for r in releases)
+    assert 0 < found.recommendation["noise"] < min(r.deviation for r in releases)
 
 
 @pytest.mark.parametrize("strategy", [DPFTSDE(regions=1), FTS()])
 def test_without_noise_it_is_near_the_common_optimum(strategy: Any, tmp_path: Path) -> None:
     found = simulate(hill, agents=6, rounds=10, strategy=strategy, run_dir=tmp_path / "r")
-    assert found.recommended["noise"] == 0.0
+    assert found.recommendation["noise"] == 0.0
     # A random point is 0.43 away on average.
-    assert found.recommended["params"]["x"] == pytest.approx(0.3, abs=0.2)
-    assert found.recommended["params"]["y"] == pytest.approx(0.6, abs=0.2)
+    assert found.recommended["x"] == pytest.approx(0.3, abs=0.2)
+    assert found.recommended["y"] == pytest.approx(0.6, abs=0.2)
     assert Result.read(tmp_path / "r").recommended == found.recommended
 
 
 def test_solitary_agents_have_nothing_to_recommend(tmp_path: Path) -> None:
     found = simulate(hill, strategy=LocalTS(), run_dir=tmp_path / "r", **SMALL)
-    assert "recommended" not in found.to_dict()
+    assert found.recommended is None
+    assert found.recommendation is None
     assert not (tmp_path / "r" / "releases").exists()
 
 
-def test_a_crash_between_checkpoint_and_release_loses_neither(tmp_path: Path) -> None:
-    class Crash(Callback):
-        def on_round(self, strategy: Any, report: Any) -> None:
-            if report.round == 1:
-                raise ArithmeticError("the power went")
+def test_a_crash_between_release_and_checkpoint_leaves_no_stale_release(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The round is made again with new noise, and its file holds what agents are then sent."""
+    save = Checkpoint.save
 
-    with pytest.raises(ArithmeticError):
-        simulate(hill, strategy=DPFTSDE(epsilon=4.0, releases="early"), run_dir=tmp_path / "r",
-                 callbacks=[Crash()], **SMALL)  # fmt: skip
-    lost = tmp_path / "r" / "releases" / "round-0001.npz"
-    before = RunDirectory(tmp_path / "r").releases.read()
-    lost.unlink()  # as if the crash had come a moment earlier
+    def crashing(self: Checkpoint, state: Any) -> None:
+        if state["server"]["round"] == 2:
+            raise ArithmeticError("the power went")
+        save(self, state)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Checkpoint, "save", crashing)
+        with pytest.raises(ArithmeticError):
+            simulate(hill, strategy=DPFTSDE(epsilon=4.0, releases="early"),
+                     run_dir=tmp_path / "r", **SMALL)  # fmt: skip
+    directory = RunDirectory(tmp_path / "r")
+    before = directory.releases.read()
+    assert [r.round for r in before] == [0, 1]
     found = resume(tmp_path / "r", hill)
-    after = RunDirectory(tmp_path / "r").releases.read()
-    assert [r.round for r in after] == [0, 1, 2]
-    np.testing.assert_array_equal(after[1].vector, before[1].vector)
-    assert found.recommended["releases"] == 3
+    after = directory.releases.read()
+    # The lost release is charged as well, so that the budget does not pay for a third.
+    assert directory.ledger.read_text().count('"event"') == 3
+    assert [r.round for r in after] == [0, 1]
+    np.testing.assert_array_equal(after[0].vector, before[0].vector)
+    assert not np.array_equal(after[1].vector, before[1].vector)
+    state = directory.store.load()
+    assert state is not None
+    np.testing.assert_array_equal(state["server"]["released"]["vectors"][1], after[1].vector)
+    assert found.recommendation is not None
+    assert found.recommendation["releases"] == 2
+
+
+def test_a_release_is_stored_once(tmp_path: Path) -> None:
+    simulate(hill, strategy=DPFTSDE(epsilon=4.0, features=500), run_dir=tmp_path, **SMALL)
+    with zipfile.ZipFile(tmp_path / "checkpoint.npz") as checkpoint:
+        assert max(m.file_size for m in checkpoint.infolist()) < 8 * 500
+    state = RunDirectory(tmp_path).store.load()
+    assert state is not None
+    released = RunDirectory(tmp_path).releases.read()
+    np.testing.assert_array_equal(
+        state["server"]["released"]["vectors"], [r.vector for r in released]
+    )
+
+
+def test_a_lost_release_is_named(tmp_path: Path) -> None:
+    strategy = DPFTSDE(epsilon=4.0, releases="early")
+    simulate(hill, strategy=strategy, run_dir=tmp_path, **SMALL)
+    (tmp_path / "releases" / "round-0001.npz").unlink()
+    with pytest.raises(RunDirectoryError, match=r"round-0001\.npz is not a release"):
+        RunDirectory(tmp_path).store.load()
+
+
+def test_a_checkpoint_of_version_one_is_refused_by_version(tmp_path: Path) -> None:
+    Checkpoint(tmp_path / "checkpoint.npz").save({"roster": {"names": []}, "server": {"round": 1}})
+    with pytest.raises(RunDirectoryError, match="is of another version of flwr-fbo"):
+        RunDirectory(tmp_path).store.load()

@@ -26,9 +26,9 @@ from flwr_fbo import (
     task,
 )
 from flwr_fbo.core.settings import SettingsError
-from flwr_fbo.runs.result import read_evaluations
+from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from flwr_fbo.strategies import FBOStrategy
+from flwr_fbo.strategies.base import FBOStrategy
 from tests.cli.test_cli import flwr_fbo as command
 
 SMALL: dict[str, Any] = {"agents": 3, "seed": 2}
@@ -69,9 +69,9 @@ class TestRules:
     ) -> None:
         alone = LocalTS(initial_points=2)
         ended = simulate(flat, strategy=alone, rounds=9, patience=2, run_dir=tmp_path, **SMALL)
-        assert ended.evaluations == [2, 3, 4]
+        assert ended.history.evaluations == [2, 3, 4]
         found = resume(tmp_path, flat, patience=patience)
-        assert found.evaluations == [*range(2, evaluations + 1)]
+        assert found.history.evaluations == [*range(2, evaluations + 1)]
         assert config(tmp_path).get("patience") == patience
         assert found.complete
 
@@ -81,15 +81,19 @@ class TestRules:
         simulate(hill, strategy=LocalTS(), rounds=3, run_dir=short, **SMALL)
         alone = simulate(hill, strategy=LocalTS(), rounds=6, run_dir=tmp_path / "at-once", **SMALL)
         found = resume(short, hill, rounds=6)
-        assert found.evaluations == whole.evaluations
+        assert found.history.evaluations == whole.history.evaluations
         assert found.complete
-        assert found.best == alone.best  # as if it had been planned so
+        assert found.history.best == alone.history.best  # as if it had been planned so
         assert found.seconds > 0
 
     def test_comparisons_are_made_as_long(self, tmp_path: Path) -> None:
         simulate(hill, rounds=2, compare=["random"], run_dir=tmp_path, **SMALL)
         found = resume(tmp_path, hill, rounds=4)
-        assert found.compared["random"].evaluations == found.evaluations == [2, 3, 4, 5, 6]
+        assert (
+            found.compared["random"].history.evaluations
+            == found.history.evaluations
+            == [2, 3, 4, 5, 6]
+        )
 
     def test_comparisons_that_were_not_made_are(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -99,13 +103,13 @@ class TestRules:
 
         rivals = ["random", "local-ts"]
         with monkeypatch.context() as patched:
-            patched.setattr(flwr_fbo.simulation.simulate, "_rivals_result", broken)
+            patched.setattr(flwr_fbo.simulation.simulate, "_baseline_result", broken)
             with pytest.raises(KeyboardInterrupt):
                 simulate(hill, rounds=2, compare=rivals, run_dir=tmp_path, **SMALL)
         found = resume(tmp_path, hill)
         assert set(found.compared) == {"random", "local-ts"}
         stored = json.loads((tmp_path / "result.json").read_text())
-        assert stored["compared"]["random"]["evaluations"] == [2, 3, 4]
+        assert stored["compared"]["random"]["history"]["evaluations"] == [2, 3, 4]
 
 
 class TestPrivateRuns:
@@ -123,7 +127,7 @@ class TestPrivateRuns:
         assert found.epsilon is not None
         assert found.epsilon <= 4.0
         assert found.complete
-        assert found.evaluations[-1] == 5 + 12
+        assert found.history.evaluations[-1] == 5 + 12
         assert "cost no privacy" in stream.getvalue()
         assert config(tmp_path)["releases"] == "0,1,2"
         again = resume(tmp_path, hill, rounds=14)
@@ -143,7 +147,7 @@ class TestPrivateRuns:
         simulate(hill, strategy=DPFTSDE(regions=1), rounds=2, run_dir=tmp_path, **SMALL)
         found = resume(tmp_path, hill, rounds=5)
         # Rounds 0, 1, 3 and 4: round 2 was the last, which had nobody to tell.
-        assert found.recommended["releases"] == 4
+        assert found.recommendation["releases"] == 4
 
 
 class TestRefusals:
@@ -242,7 +246,7 @@ class TestClients:
         given = {"rounds": 4, "initial_points": 2, "run_name": "spring", "timeout": 0.3}
         given |= settings
         told = {f"fbo.{key}": value for key, value in (said or {}).items()}
-        grid = InProcessGrid(client_app(hill, strategy, **given), 5, told)
+        grid = InProcessGrid(client_app(hill), 5, told)
         every = sorted(grid.contexts)
         grid.online = {every[n] for n in nodes}
         app = server_app(hill, strategy, callbacks=[watch], **given)

@@ -17,10 +17,10 @@ from rich.console import Console
 
 from flwr_fbo import Callback, Float, LocalTS, resume, simulate, task
 from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.runs.progress import LiveProgress, PrintProgress, watching
 from flwr_fbo.runs.spec import RunSettings
 from flwr_fbo.runs.stopping import Stopper
-from flwr_fbo.strategies.base import RoundReport
 
 ALONE: dict[str, Any] = {"agents": 2, "rounds": 30, "strategy": LocalTS(initial_points=2)}
 
@@ -43,25 +43,25 @@ class TestRules:
     def test_patience(self, tmp_path: Path) -> None:
         found = simulate(flat, run_dir=tmp_path / "r", patience=3, **ALONE)
         # The best of round 0 is not beaten in rounds 1, 2 and 3.
-        assert found.evaluations == [2, 3, 4, 5]
+        assert found.history.evaluations == [2, 3, 4, 5]
         assert found.stopped_early == "patience: no gain in 3 rounds"
         assert found.complete  # it did what was asked
 
     def test_target_score(self, tmp_path: Path) -> None:
         found = simulate(hill, run_dir=tmp_path / "r", target_score=0.99, **ALONE)
-        assert found.best[-1] is not None
-        assert found.best[-1] >= 0.99
-        assert all(best < 0.99 for best in found.best[:-1])
+        assert found.history.best[-1] is not None
+        assert found.history.best[-1] >= 0.99
+        assert all(best < 0.99 for best in found.history.best[:-1])
         assert found.stopped_early.startswith("target-score: the mean best is 0.99")
 
     def test_evaluations(self, tmp_path: Path) -> None:
         found = simulate(hill, run_dir=tmp_path / "r", max_evaluations=9, **ALONE)
-        assert found.evaluations == [2, 3, 4, 5]  # ten of all agents: the round is finished
+        assert found.history.evaluations == [2, 3, 4, 5]  # ten of all agents: the round is finished
         assert found.stopped_early == "max-evaluations: 10 were made"
 
     def test_seconds(self, tmp_path: Path) -> None:
         found = simulate(hill, run_dir=tmp_path / "r", max_seconds=1e-9, **ALONE)
-        assert found.evaluations == [2]
+        assert found.history.evaluations == [2]
         assert found.stopped_early.startswith("max-seconds")
 
     def test_a_run_that_ends_by_itself_was_not_stopped(self, tmp_path: Path) -> None:
@@ -72,7 +72,9 @@ class TestRules:
 
     def test_those_it_is_compared_with_make_as_many_evaluations(self, tmp_path: Path) -> None:
         found = simulate(flat, run_dir=tmp_path / "r", patience=2, compare=["random"], **ALONE)
-        assert found.compared["random"].evaluations == found.evaluations == [2, 3, 4]
+        assert (
+            found.compared["random"].history.evaluations == found.history.evaluations == [2, 3, 4]
+        )
         assert found.compared["random"].stopped_early == ""
 
     def test_an_end_that_tells_of_scores_is_noted_in_a_private_run(self, tmp_path: Path) -> None:
@@ -136,7 +138,7 @@ class TestInterrupt:
         stored = json.loads((tmp_path / "r" / "result.json").read_text())
         assert stored["stopped_early"] == "interrupted"
         assert not stored["complete"]
-        rounds = len(stored["evaluations"])
+        rounds = len(stored["history"]["evaluations"])
         assert 3 <= rounds < 40
         # Every evaluation of every closed round was made, and none of the next.
         assert len((tmp_path / "calls").read_text()) == 2 * (rounds + 1)
@@ -147,7 +149,7 @@ class TestInterrupt:
             cwd=tmp_path, capture_output=True, text=True, timeout=300,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
-        assert len(json.loads(done.stdout)["evaluations"]) == rounds + 1
+        assert len(json.loads(done.stdout)["history"]["evaluations"]) == rounds + 1
         # As many again by random search, with which it is compared now that it is complete.
         assert len((tmp_path / "calls").read_text()) == 2 * 2 * (rounds + 2)
 
@@ -192,11 +194,11 @@ class Terminal(io.StringIO):
 
 class TestViews:
     def test_fit_the_stream(self, tmp_path: Path) -> None:
-        with watching(tmp_path, None) as views:
+        with watching(None) as views:
             assert views == []
-        with watching(tmp_path, io.StringIO()) as views:
+        with watching(io.StringIO()) as views:
             assert [type(v) for v in views] == [PrintProgress]
-        with watching(tmp_path, Terminal()) as views:
+        with watching(Terminal()) as views:
             assert [type(v) for v in views] == [LiveProgress]
 
     def test_a_terminal_shows_the_run_as_it_goes(
@@ -224,10 +226,10 @@ class TestViews:
             def on_reply(self, strategy: Any, replied: int, asked: int) -> None:
                 seen.append(drawn(view))
 
-        with watching(tmp_path / "r" / "agents", Terminal()) as views:
+        with watching(Terminal()) as views:
             (view,) = views
             assert isinstance(view, LiveProgress)
-            assert "starting" in drawn(view)
+            assert "registering agents" in drawn(view)
             simulate(hill, agents=3, rounds=1, run_dir=tmp_path / "r", callbacks=[view, Watch()])
         assert all(f"{n} of 3" in text for text, n in zip(seen, [0, 1, 2, 3] * 2, strict=True))
         assert "mean best" not in seen[3]
@@ -236,9 +238,9 @@ class TestViews:
 
     def test_a_resumed_run_counts_its_own_time(self, tmp_path: Path) -> None:
         stopped = simulate(hill, run_dir=tmp_path / "r", max_evaluations=10, **ALONE)
-        assert stopped.evaluations == [2, 3, 4, 5]
+        assert stopped.history.evaluations == [2, 3, 4, 5]
         stream = io.StringIO()
         found = resume(tmp_path / "r", hill, progress=stream, max_evaluations=12)
         assert "round 4/30" in stream.getvalue()
         assert "round 3/30" not in stream.getvalue()
-        assert found.evaluations == [2, 3, 4, 5, 6]
+        assert found.history.evaluations == [2, 3, 4, 5, 6]

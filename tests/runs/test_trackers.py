@@ -37,8 +37,8 @@ def test_scores_are_logged_only_from_named_journals(tmp_path: Path) -> None:
     found = simulate(hill, run_dir=tmp_path / "r", callbacks=[blind, seeing], **SMALL)
     assert set(blind.rows[2]) == {"replies", "lost", "seconds", "epsilon"}
     assert blind.rows[2]["epsilon"] == pytest.approx(found.epsilon)
-    assert [seeing.rows[t]["best"] for t in range(3)] == pytest.approx(found.best)
-    assert [seeing.rows[t]["evaluations"] for t in range(3)] == found.evaluations
+    assert [seeing.rows[t]["best"] for t in range(3)] == pytest.approx(found.history.best)
+    assert [seeing.rows[t]["evaluations"] for t in range(3)] == found.history.evaluations
     assert seeing.rows[2]["best/quarter"] <= seeing.rows[2]["best/median"]
 
 
@@ -70,7 +70,7 @@ def test_tensorboard_reads_the_files(tmp_path: Path) -> None:
         for value in event.summary.value:
             logged[value.tag, event.step] = value.simple_value
         at += 16 + length
-    assert logged["best", 2] == pytest.approx(found.best[-1], rel=1e-6)
+    assert logged["best", 2] == pytest.approx(found.history.best[-1], rel=1e-6)
     assert logged["epsilon", 0] < logged["epsilon", 2]
 
 
@@ -108,7 +108,7 @@ def test_mlflow_is_told_of_every_round(tmp_path: Path, monkeypatch: pytest.Monke
         "end_run",
     ]
     assert told[0][1] == {"run_name": "it"}
-    assert told[4][1][0]["best"] == pytest.approx(found.best[-1])
+    assert told[4][1][0]["best"] == pytest.approx(found.history.best[-1])
 
 
 @pytest.mark.skipif(find_spec("mlflow") is None, reason="mlflow is not installed")
@@ -121,5 +121,5 @@ def test_mlflow_keeps_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     found = simulate(hill, run_dir=tmp_path / "r", callbacks=[tracker], **SMALL)
     (kept,) = mlflow.search_runs(output_format="list")
     assert kept.info.status == "FINISHED"
-    assert kept.data.metrics["best"] == pytest.approx(found.best[-1])
+    assert kept.data.metrics["best"] == pytest.approx(found.history.best[-1])
     assert kept.data.params["epsilon"] == "5.0"

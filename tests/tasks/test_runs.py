@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.simulate import simulate_run
-from flwr_fbo.strategies import strategy_class
 from flwr_fbo.tasks import BUILT_IN, find
 
 WITHOUT_TORCH = importlib.util.find_spec("torch") is None
@@ -35,7 +35,7 @@ def test_a_small_run_is_complete(name: str, strategy: str, tmp_path: Path) -> No
     assert result["failures"] == 0
     assert result["private"] is False
     assert ("generated data" in result["task"]) == (name != "digits")
-    best = result["best"]
+    best = result["history"]["best"]
     assert best == sorted(best)
     assert find(name).score_range is None or 0.0 <= best[-1] <= 1.0
 
@@ -43,7 +43,7 @@ def test_a_small_run_is_complete(name: str, strategy: str, tmp_path: Path) -> No
 @pytest.mark.parametrize("name", sorted(BUILT_IN))
 def test_no_setting_means_something_to_both_task_and_strategy(name: str) -> None:
     for strategy in ("dp-fts-de", "fts", "local-ts", "random"):
-        keys = strategy_class(strategy).settings_class.keys()
+        keys = find_method(strategy).settings_class.keys()
         assert not set(keys) & set(find(name).settings_class.keys())
 
 
@@ -52,5 +52,5 @@ def test_the_papers_preset_applies(name: str) -> None:
     spec = RunSpec.from_mapping({"task": name, "strategy": "dp-fts-de", "preset": "paper"})
     chosen = spec.task.settings.to_mapping()
     assert all(chosen[key] == value for key, value in find(name).paper_task_settings.items())
-    strategy = spec.strategy.settings.to_mapping()
+    strategy = spec.settings.to_mapping()
     assert all(strategy[key] == value for key, value in find(name).paper_settings.items())

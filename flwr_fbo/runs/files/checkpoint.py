@@ -55,16 +55,21 @@ class RunStore:
 
     def __init__(self, checkpoint: Checkpoint, releases: ReleaseFiles) -> None:
         self._checkpoint, self._releases = checkpoint, releases
+        self._stored: set[int] = set()
 
     def save(self, state: Mapping[str, Any]) -> None:
         """Store the state; its releases go to their files first, as the checkpoint names them."""
         server = dict(state["server"])
         released = server.get("released")
         if released is not None:
-            for row in zip(
+            for vector, deviation, round in zip(
                 released["vectors"], released["deviations"], released["rounds"], strict=True
             ):
-                self._releases.add(*row)
+                # A file that this process neither wrote nor read may be left from a crash
+                # before its checkpoint: that release was never sent, and is written over.
+                if int(round) not in self._stored:
+                    self._releases.write(vector, deviation, round)
+                    self._stored.add(int(round))
             server["released"] = {
                 "half_life": released["half_life"],
                 "rounds": [int(t) for t in released["rounds"]],
@@ -84,6 +89,7 @@ class RunStore:
         released = state["server"].get("released")
         if released is not None:
             found = [self._releases.at(t) for t in released["rounds"]]
+            self._stored.update(released["rounds"])
             vectors = [release.vector for release in found]
             released["vectors"] = np.stack(vectors) if vectors else np.empty(0)
             released["deviations"] = np.array([release.deviation for release in found])

@@ -23,12 +23,11 @@ class ReleaseFiles:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def add(self, vector: Array, deviation: float, round: int) -> None:
-        """Store a release, unless it is stored already."""
-        path = self._path(int(round))
-        if not path.exists():
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_arrays(path, {"vector": vector, "deviation": np.array(float(deviation))})
+    def write(self, vector: Array, deviation: float, round: int) -> None:
+        """Store a release in place of any file of its round."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        arrays = {"vector": vector, "deviation": np.array(float(deviation))}
+        write_arrays(self._path(int(round)), arrays)
 
     def add_features(self, arrays: Mapping[str, Array]) -> None:
         """Store what the vectors refer to, unless it is stored already."""

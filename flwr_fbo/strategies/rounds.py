@@ -1,0 +1,214 @@
+"""The rounds of one run: registration, a round's messages, its replies, its end.
+
+Flower is touched here and in the modules that this one uses; which round comes next, what is
+stored and when a run ends is the strategy's affair.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from flwr.app import Message
+from flwr.serverapp import Grid
+
+from flwr_fbo import wire
+from flwr_fbo.core.protocol import Reply, Request, Setup
+from flwr_fbo.methods.method import MethodServer, RunParameters
+from flwr_fbo.runs.callbacks import RoundReport
+from flwr_fbo.strategies.registration import Registration
+from flwr_fbo.strategies.replies import exchange
+from flwr_fbo.strategies.roster import Roster
+
+logger = logging.getLogger("flwr.fbo")
+
+#: Seconds between two looks for nodes that have not connected yet.
+NODE_POLL = 0.5
+#: Seconds for which the number of connected nodes must not change before all are taken to be there.
+SETTLED = 2.0
+#: Rounds in a row without any reply after which a run gives up.
+MOST_SILENT_ROUNDS = 3
+
+
+@dataclass
+class _OpenRound:
+    """The messages of the round under way, in the order in which they were sent."""
+
+    agents: list[int] = field(default_factory=list)
+    requests: dict[int, Request] = field(default_factory=dict)
+    started: float = field(default_factory=time.monotonic)
+
+
+class Rounds:
+    """Carries the messages between a method's server and the agents, round by round.
+
+    Parameters
+    ----------
+    server
+        The method's server.
+    setup
+        What every agent is sent first.
+    parameters
+        The run's size, timeout and quorum.
+    on_reply
+        Called with the numbers of replies and of asked agents whenever a reply arrives.
+    """
+
+    def __init__(
+        self,
+        server: MethodServer,
+        setup: Setup,
+        parameters: RunParameters,
+        on_reply: Callable[[int, int], None],
+    ) -> None:
+        self._server, self.setup, self._parameters = server, setup, parameters
+        self._on_reply = on_reply
+        self.roster = Roster(parameters.agents)
+        self._registration = Registration(self.roster)
+        self._open = _OpenRound()
+        self._silent = 0  # rounds in a row without any reply
+
+    @property
+    def given_up(self) -> str:
+        """Return why no further round makes sense; empty while one does."""
+        if self._silent < MOST_SILENT_ROUNDS:
+            return ""
+        return f"no agent replied in {MOST_SILENT_ROUNDS} rounds in a row"
+
+    # -- registration --------------------------------------------------------------------------
+
+    def register(self, grid: Grid) -> None:
+        """Send the setup to nodes that have not acknowledged it, and learn who they are."""
+        self._registration.update(grid, self.setup, self._parameters.timeout)
+
+    def await_agents(self, grid: Grid) -> None:
+        """Wait until all agents of the run are registered, as long as the timeout allows."""
+        p = self._parameters
+        deadline = time.monotonic() + p.timeout
+        while True:
+            self.register(grid)
+            here = len(self.roster.present)
+            if here == p.agents:
+                return
+            if time.monotonic() >= deadline:
+                break
+            time.sleep(min(NODE_POLL, p.timeout))
+        if here == 0:
+            raise TimeoutError(f"none of {p.agents} agents registered in {p.timeout:g} s")
+        logger.warning("%s of %s agents are here; going on", here, p.agents)
+
+    # -- one round -----------------------------------------------------------------------------
+
+    def run_one(self, grid: Grid) -> RoundReport | None:
+        """Send the round's requests, take in the replies, and close the round."""
+        messages = self._messages_in_time(grid)
+        p, asked = self._parameters, len(messages)
+        self._on_reply(0, asked)
+        numbered = exchange(grid, messages, p.timeout, p.quorum, lambda n: self._on_reply(n, asked))
+        return self._close(numbered)
+
+    def messages(self) -> list[Message]:
+        """Return the round's messages: a list, since a deployment's grid reads it twice."""
+        requests = self._server.requests(self.roster.present)
+        self._open = _OpenRound(list(requests), requests)
+        return [
+            Message(
+                wire.encode_request(request, self.setup.digest),
+                self.roster.node(agent),
+                self._registration.door(agent),
+                ttl=self._parameters.timeout,  # nobody shall work on a round that is over
+                group_id=str(request.round),
+            )
+            for agent, request in requests.items()
+        ]
+
+    def close_with(self, replies: Iterable[Message]) -> RoundReport | None:
+        """Close the round with replies that somebody else collected, matched by their nodes."""
+        order = {agent: number for number, agent in enumerate(self._open.agents)}
+        numbered: dict[int, Message] = {}
+        for reply in replies:
+            number = order.get(self.roster.agent(reply.metadata.src_node_id))
+            if number is not None:
+                numbered.setdefault(number, reply)
+        return self._close(numbered) if order else None
+
+    def _messages_in_time(self, grid: Grid) -> list[Message]:
+        """Return the round's messages, as soon as there is an agent to send one to."""
+        timeout = self._parameters.timeout
+        deadline = time.monotonic() + timeout
+        while True:
+            self.register(grid)
+            messages = self.messages()
+            if messages or self._server.finished:
+                return messages
+            if time.monotonic() >= deadline:
+                raise TimeoutError(f"no agent to ask in {timeout:g} s")
+            time.sleep(min(NODE_POLL, timeout))
+
+    def _close(self, numbered: Mapping[int, Message]) -> RoundReport | None:
+        """Close the round with these replies, by the number of the message that they answer.
+
+        A round without any reply stays open, and None is returned. Nothing is released or charged
+        for it, and it is asked again: agents repeat answers that they paid for.
+        """
+        asked, number = len(self._open.agents), self._server.round
+        if not numbered and asked and self._server.repeats_silent_rounds:
+            # An empty *sample* of agents that replied releases its noise all the same, for who
+            # was sampled must stay secret. That nobody replied is seen by everybody anyway.
+            self._silent += 1
+            logger.warning(
+                "round %s: none of %s agents replied (%s of %s times in a row)",
+                number, asked, self._silent, MOST_SILENT_ROUNDS,
+            )  # fmt: skip
+            return None
+        self._silent = 0
+        counts = Counter[str]()
+        replies = self._read(numbered, counts)
+        self._server.close(replies)
+        return RoundReport(
+            round=number,
+            rounds=self._server.rounds,
+            asked=asked,
+            replied=sum(not reply.declined for reply in replies.values()),
+            missing=asked - len(numbered),
+            declined=Counter(r.declined for r in replies.values() if r.declined),
+            refused=counts["refused"],
+            seconds=time.monotonic() - self._open.started,
+            privacy=self._server.privacy(),
+            best=self._server.best(),
+        )
+
+    def _read(self, numbered: Mapping[int, Message], counts: Counter[str]) -> dict[int, Reply]:
+        """Return replies by agent, good ones and declined ones; count and drop all others."""
+        replies: dict[int, Reply] = {}
+        for number, message in numbered.items():
+            agent = self._open.agents[number]
+            try:
+                reply = wire.decode_reply(wire.content(message), self._open.requests[agent])
+            except wire.WireError as error:
+                counts["refused"] += 1
+                logger.warning("a reply of agent %s is ignored: %s", agent, error)
+                continue
+            if reply.declined == wire.NEEDS_SETUP:
+                self.roster.drop(self.roster.node(agent))
+            replies[agent] = reply
+        return replies
+
+
+def count_nodes(grid: Grid, timeout: float) -> int:
+    """Return how many nodes are connected, once their number has settled."""
+    deadline = time.monotonic() + timeout
+    count, since = 0, time.monotonic()
+    while time.monotonic() < deadline:
+        now = len(list(grid.get_node_ids()))
+        if now != count:
+            count, since = now, time.monotonic()
+        if count and time.monotonic() - since >= SETTLED:
+            return count
+        time.sleep(0.1)
+    if count:
+        return count
+    raise TimeoutError(f"no node connected in {timeout:g} s")
