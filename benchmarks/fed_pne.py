@@ -31,7 +31,7 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.privacy.entropy import seeded_entropy
-from flwr_fbo.search.partition import Partition as Tree
+from flwr_fbo.search.box_tree import BoxTree
 from flwr_fbo.tasks.papers.garland import DoubleSineTask, GarlandTask, RoughTask
 from flwr_fbo.tasks.task import Partition
 
@@ -172,7 +172,7 @@ def simulate(
 ) -> float:
     """Regret of one agent, the means drawn as M agents with noise of deviation .1 would send."""
     chosen = FedPNESettings(**values)
-    search = NodeElimination(Tree(LINE), Confidence.of(chosen, agents), chosen.budget)
+    search = NodeElimination(BoxTree(LINE), Confidence.of(chosen, agents), chosen.budget)
     regret = 0.0
     while not search.finished:
         phase = search.next()
@@ -227,7 +227,7 @@ def rounds() -> None:
             task = kind()
             start = time.perf_counter()
             chosen = FedPNESettings(budget=10**exponent)
-            search = NodeElimination(Tree(LINE), Confidence.of(chosen, 10), chosen.budget)
+            search = NodeElimination(BoxTree(LINE), Confidence.of(chosen, 10), chosen.budget)
             while not search.finished:
                 phase = search.next()
                 search.update(task.function(search.partition.centres(phase.nodes)[:, 0]), 10)

@@ -35,7 +35,7 @@ from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
-from flwr_fbo.search.partition import Partition as Tree
+from flwr_fbo.search.box_tree import BoxTree
 from flwr_fbo.search.regions import split_space
 from flwr_fbo.simulation.engine import run
 from flwr_fbo.tasks.papers.garland import GarlandTask
@@ -117,7 +117,7 @@ def search() -> Iterator[Guard]:
 
     def whole() -> None:
         settings = FedPNESettings(budget=100_000)
-        found = NodeElimination(Tree(task.space), Confidence.of(settings, 10), settings.budget)
+        found = NodeElimination(BoxTree(task.space), Confidence.of(settings, 10), settings.budget)
         while not found.finished:
             phase = found.next()
             found.update(task.function(found.partition.centres(phase.nodes)[:, 0]), 10)

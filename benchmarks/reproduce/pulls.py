@@ -18,7 +18,7 @@ from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
 from flwr_fbo.methods.method import Method, RunParameters
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import find_method
-from flwr_fbo.search.partition import Partition as Tree
+from flwr_fbo.search.box_tree import BoxTree
 from flwr_fbo.tasks import load
 from flwr_fbo.tasks.papers.garland import RoughTask
 from flwr_fbo.tasks.task import Partition, Task
@@ -137,7 +137,7 @@ def phases(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     rounds, sent = [], []
     for budget in budgets:
         width = Confidence.of(FedPNESettings(budget=budget), clients)
-        search = NodeElimination(Tree(made.space), width, budget)
+        search = NodeElimination(BoxTree(made.space), width, budget)
         while not search.finished:
             phase = search.next()
             centres = search.partition.centres(phase.nodes)[:, 0]

@@ -84,9 +84,9 @@ def data(
 
 def _fetch(source: Source, data_dir: Path | None, agreed: bool) -> None:
     """Download a data set that is missing, if it is offered anywhere and the user agrees."""
-    from flwr_fbo.tasks.papers.data.store import fetch, find, terms
+    from flwr_fbo.tasks.papers.data.store import fetch, find_data, terms
 
-    if find(source, data_dir) is not None or not source.accepted:
+    if find_data(source, data_dir) is not None or not source.accepted:
         return
     if not source.remotes:
         typer.echo(f"{source.name}: must be fetched by hand from {source.homepage}", err=True)

@@ -72,12 +72,12 @@ def epsilon_of(
             running.compose(GaussianRelease(noise_multiplier, rate), count)
             continue
         population = checks.count("agents", agents)
-        size = fixed_size(population, rate)
+        size = sample_size(population, rate)
         running.compose(FixedSizeRelease(noise_multiplier, population, size), count)
     return running.epsilon(delta)
 
 
-def fixed_size(agents: int, rate: float) -> int:
+def sample_size(agents: int, rate: float) -> int:
     """Return the number of agents in a sample of fixed size: N q rounded, at least 1."""
     return max(1, round(checks.count("agents", agents) * checks.rate("rate", rate)))
 

@@ -23,7 +23,7 @@ from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.space import Categorical, Float, Int, Parameter, Space
 from flwr_fbo.models.surface import Surface
 from flwr_fbo.search.candidates import CANDIDATES, STARTS, NearIncumbents, quasi_random
-from flwr_fbo.search.newton import AscentOptions, Objective, maximise
+from flwr_fbo.search.newton import AscentOptions, Objective, climb
 from flwr_fbo.search.regions import Regions
 
 __all__ = ["CANDIDATES", "STARTS", "all_points", "argmax", "quasi_random"]
@@ -158,7 +158,7 @@ def _climb(target: _Target, starts: Array, options: AscentOptions) -> tuple[Arra
     high = np.ones_like(starts) if regions is None else regions.high[place]
     objective = _objective(target, starts, climbing, place)
     box = low[:, climbing], high[:, climbing]
-    x, value = maximise(objective, starts[:, climbing], *box, options)
+    x, value = climb(objective, starts[:, climbing], *box, options)
     if climbing.all():
         units = x
     else:

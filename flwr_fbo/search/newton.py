@@ -86,7 +86,7 @@ class _Points:
         return _Points(self.x[rows], self.value[rows], self.gradient[rows], self.hessian[rows])
 
 
-def maximise(
+def climb(
     objective: Objective,
     starts: Array,
     low: Array,

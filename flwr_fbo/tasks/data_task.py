@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from flwr_fbo.core.arrays import Indices
 from flwr_fbo.core.settings import Settings, SettingsError, setting
 from flwr_fbo.tasks.papers.data.sources import Source
-from flwr_fbo.tasks.papers.data.store import find, require
+from flwr_fbo.tasks.papers.data.store import find_data, require
 from flwr_fbo.tasks.task import Params, Partition, Task
 
 
@@ -119,7 +119,10 @@ class DataTask(Task):
 
     def data_present(self) -> bool:
         """Return whether the real data are on this machine."""
-        return self.source is None or find(self.source, self.settings.data_dir or None) is not None
+        return (
+            self.source is None
+            or find_data(self.source, self.settings.data_dir or None) is not None
+        )
 
     def fetch(self) -> None:
         """Download the real data if the task needs them and they are not on this machine."""

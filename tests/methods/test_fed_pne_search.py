@@ -16,7 +16,7 @@ from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
 from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise
-from flwr_fbo.search.partition import Partition
+from flwr_fbo.search.box_tree import BoxTree
 from flwr_fbo.tasks.papers.garland import GarlandTask, double_sine, garland
 
 LINE = Space({"x": Float(0.0, 1.0)})
@@ -28,7 +28,7 @@ def search(
 ) -> NodeElimination:
     chosen = FedPNESettings.from_mapping({k.replace("_", "-"): v for k, v in values.items()})
     return NodeElimination(
-        Partition(space, chosen.arity, seed=seed),
+        BoxTree(space, chosen.arity, seed=seed),
         Confidence.of(chosen, agents),
         chosen.budget,
         last_phase=chosen.last_phase,

@@ -16,10 +16,10 @@ from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.calibration import (
     default_delta,
     epsilon_of,
-    fixed_size,
     gaussian_epsilon,
     gaussian_multiplier,
     noise_multiplier_for,
+    sample_size,
 )
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
@@ -80,8 +80,8 @@ def test_samples_of_fixed_size_are_calibrated_by_their_own_accountant():
     accountant.compose(FixedSizeRelease(z, 30, 8), 6)  # 7.5 agents, rounded
     assert 4.995 < accountant.epsilon(DELTA) <= 5.0
     assert z > noise_multiplier_for(5.0, DELTA, [0.25] * 6)  # replacing moves the sum further
-    assert fixed_size(29, 0.35) == 10
-    assert fixed_size(10, 0.01) == 1
+    assert sample_size(29, 0.35) == 10
+    assert sample_size(10, 0.01) == 1
     with pytest.raises(PrivacyError, match="`agents` must be an integer >= 1, but got None"):
         noise_multiplier_for(5.0, DELTA, [0.25], "fixed-size")
 

@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import optimize
 
-from flwr_fbo.search.newton import AscentOptions, maximise
+from flwr_fbo.search.newton import AscentOptions, climb
 
 
 def rosenbrock(x, _rows):
@@ -29,7 +29,7 @@ def bowls(centres, scales):
 def test_a_bent_valley_is_climbed_to_the_end():
     starts = np.random.default_rng(0).uniform(-1.5, 1.5, (20, 2))
     low, high = np.full((20, 2), -2.0), np.full((20, 2), 2.0)
-    x, value = maximise(rosenbrock, starts, low, high, AscentOptions(iterations=200))
+    x, value = climb(rosenbrock, starts, low, high, AscentOptions(iterations=200))
     np.testing.assert_allclose(x, 1.0, atol=1e-3)
     assert value.min() > -1e-6
     # the last step of a row is not looked at again: its value is what was promised
@@ -41,7 +41,7 @@ def test_it_agrees_with_scipy_where_the_maximum_is_on_the_boundary():
     low = np.tile([-1.5, -1.5], (10, 1))
     high = np.tile([0.5, 0.1], (10, 1))  # cuts the valley off: the maximum is on the faces
     starts = rng.uniform(low, high)
-    _, value = maximise(rosenbrock, starts, low, high, AscentOptions(iterations=200))
+    _, value = climb(rosenbrock, starts, low, high, AscentOptions(iterations=200))
     best = max(
         -optimize.minimize(
             lambda p: -rosenbrock(p[None], None)[0][0],
@@ -69,7 +69,7 @@ def test_bounds_are_kept_and_a_bowls_maximum_is_its_clipped_centre(count, dimens
     high[fixed] = low[fixed]
     starts = rng.uniform(-3, 3, (count, dimension))  # also outside
     bowl = bowls(centres, scales)
-    x, _ = maximise(bowl, starts, low, high, AscentOptions(tolerance=1e-12, iterations=200))
+    x, _ = climb(bowl, starts, low, high, AscentOptions(tolerance=1e-12, iterations=200))
     assert np.all((x >= low) & (x <= high))
     # separable, so the constrained maximum is the centre moved into the box; what a step promises
     # is half the curvature, at least 0.2, times its square: 1e-12 is a step of 3e-6
@@ -82,9 +82,9 @@ def test_rows_are_independent_of_each_other(seed):
     rng = np.random.default_rng(seed)
     starts = rng.uniform(-1.5, 1.5, (6, 2))
     low, high = np.full((6, 2), -2.0), np.full((6, 2), 2.0)
-    together, values = maximise(rosenbrock, starts, low, high)
+    together, values = climb(rosenbrock, starts, low, high)
     for row in range(6):
-        alone, value = maximise(rosenbrock, starts[row : row + 1], low[:1], high[:1])
+        alone, value = climb(rosenbrock, starts[row : row + 1], low[:1], high[:1])
         np.testing.assert_allclose(alone[0], together[row], rtol=0, atol=1e-12)
         np.testing.assert_allclose(value[0], values[row], rtol=0, atol=1e-12)
 
@@ -96,13 +96,13 @@ def test_values_never_fall():
     def rugged(x, _rows):
         return np.sin(20 * x).sum(axis=1), 20 * np.cos(20 * x)
 
-    _, value = maximise(rugged, starts, np.zeros((30, 3)), np.ones((30, 3)))
+    _, value = climb(rugged, starts, np.zeros((30, 3)), np.ones((30, 3)))
     assert np.all(value >= rugged(starts, None)[0])
 
 
 def test_a_flat_function_stays_where_it_starts():
     starts = np.array([[0.2, 0.7]])
-    x, value = maximise(
+    x, value = climb(
         lambda x, _: (np.zeros(len(x)), np.zeros_like(x)), starts, np.zeros((1, 2)), np.ones((1, 2))
     )
     assert np.array_equal(x, starts)
@@ -132,7 +132,7 @@ def test_a_few_evaluations_are_enough_and_single_precision_too():
     starts = np.array([[0.16, 0.11], [0.2, 0.05], [0.22, 0.14]])
     seen, sizes = counted(waves)
     box, options = (np.zeros((3, 2)), np.ones((3, 2))), AscentOptions(tolerance=1e-5)
-    x, value = maximise(seen, starts, *box, options)
+    x, value = climb(seen, starts, *box, options)
     top = [(np.pi / 2 - 0.3) / 7, (np.pi / 2 - 1.1) / 5]
     # Newton's steps from a tenth of a wave away: 1e-1, 1e-3 (its cube), 1e-9; single precision
     # and the differences leave a hundredth of the last step that was evaluated
@@ -155,14 +155,14 @@ def test_where_only_the_best_matters_it_is_found_with_less_work():
     starts, box = rng.random((20, 2)), (np.zeros((20, 2)), np.ones((20, 2)))
     every, all_sizes = counted(hills)
     best, sizes = counted(hills)
-    _, expected = maximise(every, starts, *box)
-    x, value = maximise(best, starts, *box, AscentOptions(only_best=True))
+    _, expected = climb(every, starts, *box)
+    x, value = climb(best, starts, *box, AscentOptions(only_best=True))
     assert value.max() == pytest.approx(expected.max(), abs=1e-7)
     np.testing.assert_allclose(value.max(), hills(x, None)[0].max(), atol=1e-7)
     assert sum(sizes) < 0.8 * sum(all_sizes)
     # the less a climb may gain of what its step promises, the sooner it is given up
     few, few_sizes = counted(hills)
-    _, value = maximise(few, starts, *box, AscentOptions(only_best=True, unproven_gain=3.0))
+    _, value = climb(few, starts, *box, AscentOptions(only_best=True, unproven_gain=3.0))
     assert value.max() == pytest.approx(expected.max(), abs=1e-7)
     assert sum(few_sizes) < sum(sizes)
 
@@ -174,18 +174,18 @@ def test_how_far_the_first_step_goes_and_what_is_worth_another():
 
     starts, box = np.array([[0.1, 0.5]]), (np.zeros((1, 2)), np.ones((1, 2)))
     for radius in (0.03, 0.3):
-        x, _ = maximise(bowls, starts, *box, AscentOptions(radius=radius, iterations=1))
+        x, _ = climb(bowls, starts, *box, AscentOptions(radius=radius, iterations=1))
         np.testing.assert_allclose(x, [[0.1 + radius, 0.5]], atol=1e-6)
     # The second row would end 0.01 below the first: it is gone on with for any chance to end
     # higher, and for none to end higher by less than the tolerance.
     starts, box = np.array([[0.5, 0.45], [0.4, 0.5]]), (np.zeros((2, 2)), np.ones((2, 2)))
     seen, sizes = counted(bowls)
     best = {"only_best": True, "unproven_gain": 10.0}
-    _, value = maximise(seen, starts, *box, AscentOptions(tolerance=1e-6, **best))
+    _, value = climb(seen, starts, *box, AscentOptions(tolerance=1e-6, **best))
     assert len(sizes) > 1
     assert value.max() == pytest.approx(0.0, abs=1e-6)
     seen, sizes = counted(bowls)
-    maximise(seen, starts, *box, AscentOptions(tolerance=0.1, **best))
+    climb(seen, starts, *box, AscentOptions(tolerance=0.1, **best))
     assert sizes == [6]
 
 
@@ -194,13 +194,13 @@ def test_it_leaves_a_saddle_and_a_slope_without_end():
         return x[:, 0] ** 2 - x[:, 1] ** 2, np.stack([2 * x[:, 0], -2 * x[:, 1]], axis=1)
 
     starts, low, high = np.array([[1e-3, 0.4]]), np.full((1, 2), -1.0), np.ones((1, 2))
-    x, value = maximise(saddle, starts, low, high)
+    x, value = climb(saddle, starts, low, high)
     np.testing.assert_allclose(x, [[1.0, 0.0]], atol=1e-6)
     assert value[0] == pytest.approx(1.0, abs=1e-8)
 
     def plane(x, _rows):
         return x.sum(axis=1), np.ones_like(x)
 
-    x, value = maximise(plane, starts, low, high)
+    x, value = climb(plane, starts, low, high)
     assert x.tolist() == [[1.0, 1.0]]
     assert value.tolist() == [2.0]

@@ -34,7 +34,7 @@ from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.methods.dp_fts_de.robust import robust_mean
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
-from flwr_fbo.privacy.calibration import fixed_size
+from flwr_fbo.privacy.calibration import sample_size
 from flwr_fbo.privacy.entropy import Entropy, fixed_size_sample, poisson_sample
 from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum, clip_rows
@@ -132,7 +132,7 @@ class Aggregation:
     @property
     def sample_size(self) -> int:
         """Return the size of a sample of fixed size: N q agents, rounded, and at least one."""
-        return fixed_size(self.agents, self.sampling_rate)
+        return sample_size(self.agents, self.sampling_rate)
 
     @property
     def inclusion_probability(self) -> float:

@@ -41,7 +41,7 @@ import numpy as np
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.fed_pne.settings import Confidence
-from flwr_fbo.search.partition import Mask, Nodes, Partition
+from flwr_fbo.search.box_tree import BoxTree, Mask, Nodes
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,7 +98,7 @@ class NodeElimination:
 
     def __init__(
         self,
-        partition: Partition,
+        partition: BoxTree,
         confidence: Confidence,
         budget: int,
         *,

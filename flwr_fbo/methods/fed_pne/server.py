@@ -40,7 +40,7 @@ from flwr_fbo.methods.fed_pne.regret import regret_per_agent
 from flwr_fbo.methods.fed_pne.search import NodeElimination, Phase, PhaseResult
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise
 from flwr_fbo.methods.method import MethodServer, RunParameters
-from flwr_fbo.search.partition import Partition
+from flwr_fbo.search.box_tree import BoxTree
 
 KIND = "fed-pne"
 #: The words of a declining agent that the server acts on; all others mean "not this time".
@@ -85,7 +85,7 @@ class FedPNEServer(MethodServer):
         """Return one search for each decay, all over the same partition."""
         s = self.settings
         number = int(np.random.default_rng(seed).integers(2**63))
-        partition = Partition(self.space, s.arity, s.dimension_order, number)
+        partition = BoxTree(self.space, s.arity, s.dimension_order, number)
         return [
             NodeElimination(
                 partition,

@@ -25,7 +25,7 @@ class TaskWithMean(Protocol):
         """Return the largest mean reward; None where the largest is not known."""
 
 
-def cumulative_regret(played: Array, task: TaskWithMean) -> Array | None:
+def regret_of_plays(played: Array, task: TaskWithMean) -> Array | None:
     """Return R_t of equation (1) after each play of ``played`` (T, D); None where f is unknown."""
     best = task.optimum()
     if best is None or not len(played):

@@ -24,7 +24,7 @@ from flwr_fbo.core.space import Space
 from flwr_fbo.methods.ldp.learner import Learner
 from flwr_fbo.methods.ldp.learners import check_privacy, make_learner
 from flwr_fbo.methods.ldp.problem import problem_of
-from flwr_fbo.methods.ldp.regret import cumulative_regret
+from flwr_fbo.methods.ldp.regret import regret_of_plays
 from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.methods.method import MethodServer, RunParameters, located
 from flwr_fbo.tasks.task import Partition, Task
@@ -272,7 +272,7 @@ class RewardServer(MethodServer):
             return None
         mine = copy.copy(self._task)
         mine.prepare(Partition(0, self.agents, self._seed))
-        regret = cumulative_regret(self.played, mine)
+        regret = regret_of_plays(self.played, mine)
         return None if regret is None else regret.tolist()
 
     def privacy(self) -> dict[str, Any] | None:

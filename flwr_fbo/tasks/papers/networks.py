@@ -51,11 +51,11 @@ def trained_accuracy(
     data: Split, classes: int, hidden: tuple[int, ...], sgd: Sgd, rng: np.random.Generator
 ) -> float:
     """Return the validation accuracy of a network with these hidden layers, after training."""
-    layers = fit(data.x_train, data.y_train, classes, hidden, sgd, rng)
+    layers = fit_network(data.x_train, data.y_train, classes, hidden, sgd, rng)
     return accuracy(layers, data.x_valid, data.y_valid)
 
 
-def fit(
+def fit_network(
     X: Floats,
     labels: NDArray[Any],
     classes: int,

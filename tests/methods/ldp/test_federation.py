@@ -12,7 +12,7 @@ from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.ldp.agent import ANSWER, RewardAgent
 from flwr_fbo.methods.ldp.learners import make_learner
 from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
-from flwr_fbo.methods.ldp.regret import cumulative_regret
+from flwr_fbo.methods.ldp.regret import regret_of_plays
 from flwr_fbo.methods.ldp.server import PATIENCE, RewardServer
 from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.methods.ldp.tgp import TGP
@@ -395,12 +395,12 @@ def test_regret_is_counted_against_the_known_optimum():
     task = synthetic()
     points = task.space.points
     best = int(task.problem.mean.argmax())
-    regret = cumulative_regret(points[[best, 3, 3, 5]], task)
+    regret = regret_of_plays(points[[best, 3, 3, 5]], task)
     gaps = task.optimum() - task.problem.mean[[best, 3, 3, 5]]
     assert np.allclose(regret, np.cumsum(gaps))
-    assert cumulative_regret(points[:0], task).shape == (0,)
+    assert regret_of_plays(points[:0], task).shape == (0,)
     task.optimum = lambda: None
-    assert cumulative_regret(points[:2], task) is None
+    assert regret_of_plays(points[:2], task) is None
 
 
 def test_a_problem_and_a_range_become_settings():
@@ -427,7 +427,7 @@ def test_a_federation_finds_the_best_arm_of_the_synthetic_problem():
     ]
     run(server, parties)
     spread = task.optimum() - task.problem.mean.mean()
-    regret = cumulative_regret(server.played, task)
+    regret = regret_of_plays(server.played, task)
     assert server.report()["epsilon_per_agent_max"] == 4.0 * 30
     assert regret[-1] < 0.35 * 1500 * spread  # uniform play: 1500 * spread
     chosen = task.expected(server.report()["recommendation"])

@@ -24,7 +24,7 @@ from flwr_fbo.tasks.papers.data.gleam import load_gleam, read_gleam, window_feat
 from flwr_fbo.tasks.papers.data.har import link_windows, load_har, read_har
 from flwr_fbo.tasks.papers.data.mnist import load_mnist, read_mnist
 from flwr_fbo.tasks.papers.data.seir import read_seir
-from flwr_fbo.tasks.papers.data.tfexample import WireError, decode_example
+from flwr_fbo.tasks.papers.data.tfexample import DecodeError, decode_example
 from tests.tasks.data.originals import (
     SPLITS,
     cells,
@@ -230,7 +230,7 @@ def test_examples_are_decoded_packed_or_not(pixels: list[float], label: int, pac
 def test_any_other_bytes_raise_nothing_worse_than_an_error(data: bytes) -> None:
     try:
         decode_example(data)
-    except (WireError, UnicodeDecodeError):
+    except (DecodeError, UnicodeDecodeError):
         return
 
 

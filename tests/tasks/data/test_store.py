@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from flwr_fbo.tasks.papers.data import DataError, cache_directory, find, require
+from flwr_fbo.tasks.papers.data import DataError, cache_directory, find_data, require
 from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parse_once
 from flwr_fbo.tasks.papers.data.sources import Source
 
@@ -22,12 +22,12 @@ def test_the_given_directory_comes_before_the_environment_and_originals_come_fir
     given, environment = empty / "given", empty / "environment"
     for directory in (given / "raw", environment):
         directory.mkdir(parents=True)
-    assert find(SOURCE) is None
+    assert find_data(SOURCE) is None
     monkeypatch.setenv("FLWR_FBO_DATA", str(environment))
     (environment / "other.npz").touch()
-    assert find(SOURCE, given) == environment / "other.npz"
+    assert find_data(SOURCE, given) == environment / "other.npz"
     (given / "raw" / "original.mat").touch()
-    assert find(SOURCE, given) == given / "raw" / "original.mat"
+    assert find_data(SOURCE, given) == given / "raw" / "original.mat"
     assert require(SOURCE, given / "raw" / "original.mat") == given / "raw" / "original.mat"
 
 

@@ -16,7 +16,7 @@ from flwr_fbo.tasks.papers.data.landmine import load_landmine
 from flwr_fbo.tasks.papers.data.mnist import load_mnist
 from flwr_fbo.tasks.papers.data.seir import Country, Disease, SeirData, load_seir
 from flwr_fbo.tasks.papers.data.sources import SOURCES, DataError, Source
-from flwr_fbo.tasks.papers.data.store import cache_directory, find, require
+from flwr_fbo.tasks.papers.data.store import cache_directory, find_data, require
 from flwr_fbo.tasks.papers.data.tables import Parties
 
 __all__ = [
@@ -31,7 +31,7 @@ __all__ = [
     "Source",
     "Stocks",
     "cache_directory",
-    "find",
+    "find_data",
     "light_problem",
     "load_digits_by_writer",
     "load_emnist",

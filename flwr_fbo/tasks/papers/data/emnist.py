@@ -32,7 +32,7 @@ from flwr_fbo.tasks.papers.data.cache import Arrays, load_npz, parse_once
 from flwr_fbo.tasks.papers.data.sources import EMNIST, WRITERS, DataError
 from flwr_fbo.tasks.papers.data.store import cache_directory, require
 from flwr_fbo.tasks.papers.data.tables import Parties, check_parties
-from flwr_fbo.tasks.papers.data.tfexample import WireError, decode_example
+from flwr_fbo.tasks.papers.data.tfexample import DecodeError, decode_example
 
 SPLITS = ("digits_only_train", "digits_only_test")
 MAX_DATABASE = 8 * 2**30  # the original has 4.7e9 bytes
@@ -178,7 +178,7 @@ def _image(blob: object, label: str) -> tuple[NDArray[Any], int]:
     try:
         features = decode_example(blob)
         pixels, digit = features["pixels"], features["label"]
-    except (WireError, UnicodeDecodeError) as error:
+    except (DecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{label} is no serialised tf.train.Example: {error}") from error
     except KeyError as error:
         raise DataError(f"{label} has no feature {error}") from error

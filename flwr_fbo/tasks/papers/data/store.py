@@ -37,7 +37,7 @@ def cache_directory() -> Path:
     return (Path(xdg) if xdg else Path.home() / ".cache") / "flwr-fbo"
 
 
-def find(source: Source, data_dir: str | Path | None = None) -> Path | None:
+def find_data(source: Source, data_dir: str | Path | None = None) -> Path | None:
     """Return the first file or directory of a data set on this machine, or None."""
     if data_dir and Path(data_dir).is_file():
         return Path(data_dir)
@@ -66,7 +66,7 @@ def require(source: Source, data_dir: str | Path | None = None) -> Path:
     """
     if data_dir and not Path(data_dir).exists():
         raise DataError(f"{data_dir}: no such file or directory (it was given as `data-dir`)")
-    found = find(source, data_dir)
+    found = find_data(source, data_dir)
     if found is not None:
         return found
     # A run downloads without asking, so it shows the terms.
@@ -85,7 +85,7 @@ def fetch(source: Source, data_dir: str | Path | None = None) -> Path:
             download(remote, target)
     except OSError as error:
         raise DataError(f"{_instructions(source, data_dir)} (download failed: {error})") from error
-    return find(source, target) or target / source.remotes[0].filename
+    return find_data(source, target) or target / source.remotes[0].filename
 
 
 def terms(source: Source) -> str:
@@ -114,7 +114,7 @@ def status(
     verify : bool
         Whether to compare the files with their checksums, which reads the files.
     """
-    found = find(source, data_dir)
+    found = find_data(source, data_dir)
     return {
         "name": source.name,
         "title": source.title,

@@ -21,7 +21,7 @@ _FLOATS, _INTEGERS = 2, 3
 Wire: TypeAlias = tuple[int, int, Any]
 
 
-class WireError(ValueError):
+class DecodeError(ValueError):
     """The error for bytes that are not a well-formed message."""
 
 
@@ -53,9 +53,9 @@ def fields(message: bytes) -> Iterator[Wire]:
         elif kind in (FIXED32, FIXED64):
             size = 4 if kind == FIXED32 else 8
         else:
-            raise WireError(f"wire type {kind} at byte {at} is not known")
+            raise DecodeError(f"wire type {kind} at byte {at} is not known")
         if at + size > len(message):
-            raise WireError(f"a field of {size} bytes at byte {at} ends beyond the message")
+            raise DecodeError(f"a field of {size} bytes at byte {at} ends beyond the message")
         yield number, kind, message[at : at + size]
         at += size
 
@@ -67,7 +67,7 @@ def _submessages(message: bytes, wanted: int) -> list[bytes]:
 def _floats(message: bytes) -> NDArray[np.float32]:
     packed = b"".join(v for number, kind, v in fields(message) if number == 1 and kind != VARINT)
     if len(packed) % 4:
-        raise WireError(f"floats need 4 bytes each, but there are {len(packed)} bytes")
+        raise DecodeError(f"floats need 4 bytes each, but there are {len(packed)} bytes")
     return np.frombuffer(packed, dtype="<f4")
 
 
@@ -95,10 +95,10 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
         if at >= len(message):
-            raise WireError("the message ends within a number")
+            raise DecodeError("the message ends within a number")
         byte = message[at]
         at += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
             return value & 0xFFFFFFFFFFFFFFFF, at
-    raise WireError("a number has more than ten bytes")
+    raise DecodeError("a number has more than ten bytes")

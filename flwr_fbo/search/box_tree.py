@@ -5,7 +5,7 @@ Notation (Fed-PNE, Section 2.2)
 =====================  =========================================  ==================
 paper                  here                                       shape
 =====================  =========================================  ==================
-``P``                  :class:`Partition`
+``P``                  :class:`BoxTree`
 ``k``                  ``partition.arity``, most children a node
                        can have
 ``P_{h,i}``            row ``j`` of :class:`Nodes`: depth ``h``,
@@ -80,7 +80,7 @@ class Nodes:
         )
 
 
-class Partition:
+class BoxTree:
     """The tree of boxes of one search space, which is a pure function of the arguments."""
 
     def __init__(
