@@ -1,17 +1,18 @@
-"""The only owner of names on the wire: requests and replies as Flower records, and back.
+"""Turn requests and replies into Flower records, and back.
 
-A message to an agent is what Flower's compatibility layer would hand to ``NumPyClient.fit``: the
-arrays of record ``fitins.parameters`` and the scalars of ``fitins.config``. A reply is what it
-would make of what ``fit`` returned: ``fitres.parameters``, ``fitres.num_examples`` (always 1) and
-``fitres.metrics``. Nothing in a reply depends on an agent's data but its arrays.
+No other module knows the names of records and keys. A message to an agent has the records from
+which Flower's compatibility layer calls ``NumPyClient.fit``: the arrays of ``fitins.parameters``
+and the scalars of ``fitins.config``. A reply has the records in which that layer packs the result
+of ``fit``: ``fitres.parameters``, ``fitres.num_examples`` (always 1), ``fitres.metrics`` and
+``fitres.status``. Only the arrays of a reply depend on an agent's data.
 
 =================  ===================================================================
 config key         meaning
 =================  ===================================================================
 ``flwr-fbo``       version of this layout; another version is refused
 ``kind``           ``setup``, or the kind of the request
-``setup``          fingerprint of the setup that the request presumes
-``round``          the server's round; -1 for ``setup``
+``setup``          digest of the setup that the request belongs to
+``round``          number of the server's round; -1 for ``setup``
 ``arrays``         names of the arrays, in the order of the parameters, joined by commas
 ``expects``        shapes of the reply's arrays as JSON
 ``value.NAME``     a scalar of the request or of the setup
@@ -22,12 +23,11 @@ config key         meaning
 ``answer-within``  seconds after which agents answer early (``setup`` only, may be absent)
 =================  ===================================================================
 
-
 **Doors.** An app receives tuning messages in one of two ways. An app of handlers has a handler
-``@app.train("fbo")``, whose messages have the type ``train.fbo``, so that the app's own ``train``
-handler never sees a message of ours. An app with a ``client_fn`` knows no such type; its clients
-answer a ``get_properties`` message with the property ``flwr-fbo`` if they take part in tuning,
-and are then sent ``train`` messages.
+``@app.train("fbo")``. Its messages have the type ``train.fbo``, so the app's own ``train`` handler
+never sees a tuning message. An app with a ``client_fn`` does not know the type ``train.fbo``. Its
+clients answer a ``get_properties`` message with the property ``flwr-fbo`` if they take part in
+tuning, and then receive ``train`` messages.
 """
 
 from __future__ import annotations
@@ -44,46 +44,57 @@ from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
+from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked_reply
 from flwr_fbo.core.settings import Scalar
 from flwr_fbo.core.space import Space
 
 SCHEMA = 2
-#: The key that holds the version, and by which messages of ours are known.
+#: The config key that holds the version. A message with this key is a tuning message.
 MARK = "flwr-fbo"
 SETUP = "setup"
 PARAMETERS, CONFIG = "fitins.parameters", "fitins.config"
 REPLY_PARAMETERS, REPLY_EXAMPLES = "fitres.parameters", "fitres.num_examples"
 REPLY_METRICS, REPLY_STATUS = "fitres.metrics", "fitres.status"
 EMPTY = "_empty"
-#: The types of the messages that carry requests: of an app with handlers, or with a client_fn.
+#: The types of messages that carry requests: to an app with handlers, or with a ``client_fn``.
 HANDLER_DOOR, CLIENT_DOOR = "train.fbo", "train"
-#: The type of the message that asks a client_fn app whether its clients take part in tuning.
+#: The type of the message that asks a ``client_fn`` app whether its clients take part in tuning.
 PROBE = "get_properties"
 PROBE_CONFIG, PROPERTIES = "getpropertiesins.config", "getpropertiesres.properties"
-#: An agent without the setup that a request presumes declines with this word and is set up.
+#: The word with which an agent declines a request whose setup the agent does not have.
 NEEDS_SETUP = "needs-setup"
-#: Longest declining word and longest agent name that are read at all.
+#: The longest declining word and the longest agent name that the server reads.
 MAX_WORD = 64
-#: A numpy array header is shorter than this; anything longer is not one of ours.
+#: The longest numpy header that the server reads. A header of this layout is shorter.
 MAX_HEADER = 512
 
 
 class WireError(ValueError):
-    """A message is not in this layout. The text never quotes an agent's data."""
+    """An error for a message that breaks this layout; the text quotes no data of an agent."""
 
 
 @dataclass(frozen=True)
 class Instruction:
-    """A decoded message to an agent: a setup, or a request that presumes one."""
+    """A decoded message to an agent: a setup, or a request.
+
+    Parameters
+    ----------
+    setup, request
+        The content; exactly one of them is not None.
+    digest
+        The digest of the setup, or of the setup that the request belongs to.
+    """
 
     setup: Setup | None
     request: Request | None
-    presumes: str
+    digest: str
+
+
+# -- messages to agents ------------------------------------------------------------------------
 
 
 def encode_setup(setup: Setup) -> RecordDict:
-    """A setup as the content of a message."""
+    """Return a setup as the content of a message."""
     config: dict[str, Scalar] = {
         MARK: SCHEMA,
         "kind": SETUP,
@@ -94,13 +105,14 @@ def encode_setup(setup: Setup) -> RecordDict:
         "run": setup.run,
         "seed": setup.seed,
     }
+    # A ConfigRecord cannot hold None, so the key is absent instead.
     if setup.answer_within is not None:
         config["answer-within"] = setup.answer_within
     return _content(config, setup.values, setup.arrays)
 
 
 def encode_request(request: Request, digest: str) -> RecordDict:
-    """A request as the content of a message."""
+    """Return a request as the content of a message; ``digest`` names the setup of the run."""
     config: dict[str, Scalar] = {
         MARK: SCHEMA,
         "kind": request.kind,
@@ -114,6 +126,7 @@ def encode_request(request: Request, digest: str) -> RecordDict:
 def _content(
     config: dict[str, Scalar], values: Mapping[str, Scalar], arrays: Mapping[str, Array]
 ) -> RecordDict:
+    """Return the records of a message with this config and these values and arrays."""
     names = sorted(arrays)
     config["arrays"] = ",".join(names)
     config.update({f"value.{name}": value for name, value in values.items()})
@@ -121,38 +134,127 @@ def _content(
     return RecordDict({PARAMETERS: parameters, CONFIG: ConfigRecord(dict(config))})
 
 
-# Made once: nobody writes into the records of a message.
-# ArrayRecord would keep the last of an empty list under no key: the compatibility layer marks "no
-# arrays" by one empty array instead.
+# These records are made once, as nobody writes into the records of a message. One empty array
+# under the key EMPTY is how Flower's compatibility layer marks a list without arrays.
 _NO_ARRAYS = ArrayRecord({EMPTY: FlowerArray(dtype="", shape=(), stype="numpy.ndarray", data=b"")})
 _ONE_EXAMPLE = MetricRecord({"num_examples": 1})
 _SUCCESS = ConfigRecord({"code": 0, "message": "Success"})
 
 
 def _array_record(arrays: Sequence[np.ndarray]) -> ArrayRecord:
+    """Return a record of arrays with the keys "0", "1", ..., as Flower names them."""
     if not arrays:
         return _NO_ARRAYS
     return ArrayRecord({str(i): FlowerArray(array) for i, array in enumerate(arrays)})
 
 
-def arguments_of(content: RecordDict) -> tuple[list[np.ndarray], dict[str, Any]]:
-    """What ``NumPyClient.fit`` is called with; Flower's own layer takes longer to say the same."""
+def encode_probe() -> RecordDict:
+    """Return the content of the message that asks whether a ``client_fn`` app takes part."""
+    return RecordDict({PROBE_CONFIG: ConfigRecord({MARK: SCHEMA})})
+
+
+# -- messages at an agent ----------------------------------------------------------------------
+
+
+def is_tuning_message(config: Mapping[str, Any]) -> bool:
+    """Return whether a message with this config is a tuning message, of any version."""
+    return MARK in config
+
+
+def fit_arguments(content: RecordDict) -> tuple[list[np.ndarray], dict[str, Any]]:
+    """Return the arguments of ``NumPyClient.fit`` that a message holds."""
+    # Flower's compatibility layer returns the same arguments, but takes longer.
     try:
         arrays, config = content[PARAMETERS], dict(content[CONFIG])
         if not isinstance(arrays, ArrayRecord):
-            raise WireError(f"`{PARAMETERS}` must be arrays")
+            raise WireError(f"the record `{PARAMETERS}` must be an ArrayRecord")
         parameters = [array.numpy() for key, array in arrays.items() if key != EMPTY]
     except (KeyError, TypeError, ValueError) as error:
-        raise WireError(f"not the arguments of a NumPyClient: {error}") from None
+        raise WireError(f"a message must hold the arguments of NumPyClient.fit: {error}") from None
     scalars = {k: v for k, v in config.items() if isinstance(v, (bool, int, float, str))}
     if len(scalars) < len(config):
-        raise WireError("the values of a message must be single ones")
+        raise WireError(f"the values of `{CONFIG}` must be scalars, not lists or bytes")
     return parameters, scalars
 
 
-def content_of(result: tuple[list[np.ndarray], int, Mapping[str, Any]]) -> RecordDict:
-    """What ``NumPyClient.fit`` returned, as the content of a reply."""
-    parameters, _, metrics = result  # how many examples an agent has is its own affair
+def decode_instruction(
+    parameters: Sequence[np.ndarray], config: Mapping[str, Scalar]
+) -> Instruction:
+    """Return the setup or request that the arguments of ``NumPyClient.fit`` hold."""
+    if config.get(MARK) != SCHEMA:
+        raise WireError(
+            f"`{MARK}` must be {SCHEMA}, but got {config.get(MARK)!r}: server and agent run "
+            "versions of flwr-fbo that do not understand each other"
+        )
+    try:
+        names = [name for name in str(config["arrays"]).split(",") if name]
+        arrays = dict(zip(names, parameters, strict=True))
+        values = {k.removeprefix("value."): v for k, v in config.items() if k.startswith("value.")}
+        digest = str(config["setup"])
+        if str(config["kind"]) == SETUP:
+            return Instruction(_decode_setup(config, values, arrays), None, digest)
+        return Instruction(None, _decode_request(config, values, arrays), digest)
+    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise WireError(f"a message must have the layout of flwr-fbo: {error}") from None
+
+
+def _decode_setup(
+    config: Mapping[str, Scalar], values: dict[str, Scalar], arrays: dict[str, Array]
+) -> Setup:
+    """Return the setup of a message."""
+    return Setup(
+        str(config["agent-kind"]),
+        Space.from_json(str(config["space"])),
+        values,
+        arrays,
+        run=str(config["run"]),
+        seed=_integer("seed", config["seed"]),
+        answer_within=_seconds(config.get("answer-within")),
+    )
+
+
+def _decode_request(
+    config: Mapping[str, Scalar], values: dict[str, Scalar], arrays: dict[str, Array]
+) -> Request:
+    """Return the request of a message."""
+    shapes = json.loads(str(config["expects"]))
+    expects = {name: tuple(shape) for name, shape in shapes.items()}
+    number = _integer("round", config["round"])
+    return Request(str(config["kind"]), number, values, arrays, expects)
+
+
+def _integer(name: str, value: Scalar) -> int:
+    """Return an integer of the config; raise WireError for any other value."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise WireError(f"`{name}` must be an integer, but got {value!r}")
+    return value
+
+
+def _seconds(value: Scalar | None) -> float | None:
+    """Return the seconds of ``answer-within``; raise WireError for any other value."""
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
+        raise WireError(f"`answer-within` must be a number >= 0, but got {value!r}")
+    return float(value)
+
+
+def encode_reply(
+    reply: Reply, round: int, agent: str = ""
+) -> tuple[list[np.ndarray], int, dict[str, Scalar]]:
+    """Return a reply as the result of ``NumPyClient.fit``.
+
+    ``agent`` is the name of the agent, which only the reply to a setup holds.
+    """
+    metrics: dict[str, Scalar] = {MARK: SCHEMA, "round": round, "declined": reply.declined}
+    if agent:
+        metrics["agent"] = agent
+    return [_float64(reply.arrays[name]) for name in sorted(reply.arrays)], 1, metrics
+
+
+def reply_content(result: tuple[list[np.ndarray], int, Mapping[str, Any]]) -> RecordDict:
+    """Return the result of ``NumPyClient.fit`` as the content of a reply."""
+    parameters, _, metrics = result  # the number of examples would tell about the data
     return RecordDict(
         {
             REPLY_METRICS: ConfigRecord(dict(metrics)),
@@ -163,154 +265,91 @@ def content_of(result: tuple[list[np.ndarray], int, Mapping[str, Any]]) -> Recor
     )
 
 
-def decode_instruction(
-    parameters: Sequence[np.ndarray], config: Mapping[str, Scalar]
-) -> Instruction:
-    """What the arguments of ``NumPyClient.fit`` mean."""
-    if config.get(MARK) != SCHEMA:
-        raise WireError(
-            f"`{MARK}` must be {SCHEMA}, but got {config.get('schema')!r}: server and agent run "
-            "versions of flwr-fbo that do not understand each other"
-        )
-    try:
-        names = [name for name in str(config["arrays"]).split(",") if name]
-        arrays = dict(zip(names, parameters, strict=True))
-        values = {k.removeprefix("value."): v for k, v in config.items() if k.startswith("value.")}
-        kind, presumes = str(config["kind"]), str(config["setup"])
-        if kind == SETUP:
-            space = Space.from_json(str(config["space"]))
-            setup = Setup(
-                str(config["agent-kind"]),
-                space,
-                values,
-                arrays,
-                run=str(config["run"]),
-                seed=_whole("seed", config["seed"]),
-                answer_within=_seconds(config.get("answer-within")),
-            )
-            return Instruction(setup, None, presumes)
-        expects = {n: tuple(shape) for n, shape in json.loads(str(config["expects"])).items()}
-        number = _whole("round", config["round"])
-        return Instruction(None, Request(kind, number, values, arrays, expects), presumes)
-    except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
-        raise WireError(f"not a message of this layout: {error}") from None
-
-
-def is_ours(config: Mapping[str, Any]) -> bool:
-    """Say whether the config of a message is of a tuning message, of whatever version."""
-    return MARK in config
-
-
-def _whole(name: str, value: Scalar) -> int:
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise WireError(f"`{name}` must be an integer, but got {value!r}")
-    return value
-
-
-def _seconds(value: Scalar | None) -> float | None:
-    if value is None:
-        return None
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
-        raise WireError(f"`answer-within` must be a number >= 0, but got {value!r}")
-    return float(value)
-
-
-def encode_probe() -> RecordDict:
-    """Return the question whether a client_fn app takes part in tuning, as message content."""
-    return RecordDict({PROBE_CONFIG: ConfigRecord({MARK: SCHEMA})})
+# -- replies at the server ---------------------------------------------------------------------
 
 
 def takes_part(message: Message) -> bool:
-    """Say whether the reply to a probe says that the client takes part in tuning."""
+    """Return whether a client that was probed takes part in tuning, from its reply."""
     if message.has_error():
         return False
     record = message.content.get(PROPERTIES)
     return isinstance(record, ConfigRecord) and MARK in record
 
 
-def encode_reply(
-    reply: Reply, round: int, agent: str = ""
-) -> tuple[list[np.ndarray], int, dict[str, Scalar]]:
-    """What ``NumPyClient.fit`` returns. ``agent`` is the agent's name, for a setup only."""
-    metrics: dict[str, Scalar] = {MARK: SCHEMA, "round": round, "declined": reply.declined}
-    if agent:
-        metrics["agent"] = agent
-    return [_float64(reply.arrays[name]) for name in sorted(reply.arrays)], 1, metrics
-
-
 def decode_reply(message: Message, request: Request) -> Reply:
-    """The reply to a request, checked against what the request expects."""
-    content = message.content
-    metrics = _metrics(content, {MARK, "round", "declined"})
+    """Return the reply to a request; raise WireError unless it is as the request expects."""
+    metrics = _metrics(message, {MARK, "round", "declined"})
     if metrics["round"] != request.round:
-        raise WireError("a reply of another round")
-    declined = _word(metrics["declined"])
+        raise WireError(f"a reply must be to round {request.round}, but is to another round")
+    declined = _word("declined", metrics["declined"])
     if declined:
         return Reply(declined=declined)
-    arrays = _arrays(content, request.expects)
+    arrays = _decode_arrays(message.content, request.expects)
     try:
-        return checked(request, Reply(arrays))
+        return checked_reply(request, Reply(arrays))
     except ReplyError as error:
         raise WireError(str(error)) from None
 
 
 def decode_registration(message: Message) -> str:
-    """The name by which the agent that acknowledged a setup wants to be known."""
-    metrics = _metrics(message.content, {MARK, "round", "declined", "agent"})
-    declined = _word(metrics["declined"])
+    """Return the name of an agent from its reply to a setup."""
+    metrics = _metrics(message, {MARK, "round", "declined", "agent"})
+    declined = _word("declined", metrics["declined"])
     if declined:
         raise WireError(f"the agent declined its setup: {declined}")
-    name = _word(metrics["agent"])
+    name = _word("agent", metrics["agent"])
     if not name:
-        raise WireError("an agent must have a name")
+        raise WireError("`agent`, the name of an agent, must not be empty")
     return name
 
 
-def content(message: Message) -> Message:
-    """The message, if it has content; the text of an error stays out of logs."""
+def _metrics(message: Message, keys: set[str]) -> dict[str, Any]:
+    """Return the metrics of a reply, which must have exactly these keys."""
     if message.has_error():
-        raise WireError(f"Flower reports error {message.error.code}")
-    return message
-
-
-def _metrics(content: RecordDict, keys: set[str]) -> dict[str, Any]:
+        # The code alone: the text of an error may quote an agent's data.
+        raise WireError(f"Flower reports error {message.error.code} instead of a reply")
+    content = message.content
     names = {REPLY_PARAMETERS, REPLY_EXAMPLES, REPLY_METRICS, REPLY_STATUS}
     if set(content) != names:
-        raise WireError("the records of a reply must be those of NumPyClient.fit")
+        raise WireError(f"the records of a reply must be {', '.join(sorted(names))}")
     record = content[REPLY_METRICS]
     metrics = dict(record) if isinstance(record, ConfigRecord) else {}
     if metrics.get(MARK) != SCHEMA:
-        raise WireError(f"a reply of another schema than {SCHEMA}: {_number(metrics)}")
+        raise WireError(f"a reply must have schema {SCHEMA}, but has {_schema_text(metrics)}")
     if set(metrics) != keys:
         raise WireError(f"a reply must have exactly the values {sorted(keys)}")
     return metrics
 
 
-def _number(metrics: Mapping[str, Any]) -> str:
-    """The schema that a reply names, if it is a number of few digits: others may quote data."""
+def _schema_text(metrics: Mapping[str, Any]) -> str:
+    """Return the schema that a reply names; "none" unless it is a number of few digits."""
+    # Any other value is not quoted, as it may hold data.
     named = metrics.get(MARK)
     return str(named) if type(named) is int and 0 <= named < 10**6 else "none"
 
 
-def _word(value: Any) -> str:
+def _word(key: str, value: Any) -> str:
+    """Return a word of a reply; raise WireError for long texts and control characters."""
     if not isinstance(value, str) or len(value) > MAX_WORD or not value.isprintable():
-        raise WireError(f"a word must be printable text of at most {MAX_WORD} characters")
+        raise WireError(f"`{key}` must be printable text of at most {MAX_WORD} characters")
     return value
 
 
-def _arrays(content: RecordDict, expects: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+def _decode_arrays(content: RecordDict, expects: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+    """Return the arrays of a reply by name; raise WireError unless they are as expected."""
     record = content[REPLY_PARAMETERS]
     arrays = record.items() if isinstance(record, ArrayRecord) else ()
     sent = [a for key, a in arrays if key != EMPTY]
     if len(sent) != len(expects):
         raise WireError(f"a reply must hold {len(expects)} arrays, got {len(sent)}")
     names = sorted(expects)
-    return {name: _load(a.data, expects[name]) for name, a in zip(names, sent, strict=True)}
+    return {name: _decode_array(a.data, expects[name]) for name, a in zip(names, sent, strict=True)}
 
 
-def _load(data: bytes, shape: tuple[int, ...]) -> Array:
-    """An array of exactly this shape; the header is checked before anything is allocated."""
+def _decode_array(data: bytes, shape: tuple[int, ...]) -> Array:
+    """Return an array of exactly this shape from bytes in numpy's format."""
     stream = io.BytesIO(data)
+    # numpy's own reader is not used: it unpickles objects, and allocates what a header claims.
     try:
         version = np.lib.format.read_magic(stream)
         if version != (1, 0):
@@ -329,4 +368,5 @@ def _load(data: bytes, shape: tuple[int, ...]) -> Array:
 
 
 def _float64(array: Array) -> Array:
+    """Return the array as little-endian float64, the only type on the wire."""
     return np.ascontiguousarray(array, dtype="<f8").reshape(np.shape(array))

@@ -55,8 +55,8 @@ def answer(
             return flwr_fbo.answer(message, context, tuned)
     """
     client = TuningClient(context, tuned, journals)
-    result = client.fit(*wire.arguments_of(message.content))
-    return Message(wire.content_of(result), reply_to=message)
+    result = client.fit(*wire.fit_arguments(message.content))
+    return Message(wire.reply_content(result), reply_to=message)
 
 
 def with_tuning(client_fn: ClientFn, tuned: Task | type[Task] | str) -> ClientFn:
@@ -100,12 +100,12 @@ class _TuningBeside(Client):
 
     def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
         """Answer the question whether this client takes part in tuning; pass on any other."""
-        client = self._tuning if wire.is_ours(ins.config) else self._own
+        client = self._tuning if wire.is_tuning_message(ins.config) else self._own
         return client.get_properties(ins)
 
     def fit(self, ins: FitIns) -> FitRes:
         """Answer a tuning message; pass a training message on."""
-        client = self._tuning if wire.is_ours(ins.config) else self._own
+        client = self._tuning if wire.is_tuning_message(ins.config) else self._own
         return client.fit(ins)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:

@@ -100,7 +100,7 @@ class TuningClient(NumPyClient):
                 self._accept(instruction.setup)
                 return wire.encode_reply(Reply(), -1, agent=str(partition.index))
             setup = self._setup()
-            if setup is None or setup.digest != instruction.presumes:
+            if setup is None or setup.digest != instruction.digest:
                 return wire.encode_reply(Reply(declined=wire.NEEDS_SETUP), round_number)
             assert instruction.request is not None
             partition = replace(partition, seed=setup.seed)

@@ -1,15 +1,14 @@
-"""How a server and its agents talk, whatever the strategy and whatever carries the messages.
+"""The requests and replies that a server and its agents exchange, in every method.
 
-Every strategy of this package is a pair of restartable state machines that know nothing of
-Flower:
+Every method of this package is a pair of restartable state machines that know nothing of Flower:
 
-- a :class:`Server` says what to ask each agent in the next round (:meth:`Server.requests`) and
-  takes in what came back (:meth:`Server.close`);
-- an :class:`Agent` answers one :class:`Request` at a time. It pays for evaluations through its
-  :class:`~flwr_fbo.core.evaluation.Evaluator` and keeps what it must remember in its records.
+- A :class:`Server` makes the requests of a round (:meth:`Server.requests`) and takes in the
+  replies (:meth:`Server.close`).
+- An :class:`Agent` answers one :class:`Request` at a time. The agent evaluates through its
+  :class:`~flwr_fbo.core.evaluation.Evaluator` and keeps its state in its records.
 
-``flwr_fbo.wire`` turns requests and replies into Flower messages and back; the strategies and
-clients carry them. Both machines can be used by hand just as well::
+:mod:`flwr_fbo.wire` turns requests and replies into Flower messages and back. Strategies and
+clients carry the messages. Both state machines also work without Flower::
 
     requests = server.requests(range(server.agents))
     server.close({n: agents[n].answer(r) for n, r in requests.items()})
@@ -35,22 +34,23 @@ S = TypeVar("S", bound=Settings)
 
 @dataclass(frozen=True)
 class Setup:
-    """What every agent must know once, before its first request. Public: no data are in it.
+    """The public facts that the server sends to every agent before the first request.
 
     Parameters
     ----------
     kind
-        Which agent answers.
+        The kind of agent that answers.
     space
         The search space.
     values, arrays
-        What the method's agents need besides.
+        Further scalars and arrays that the agents of the method need.
     run
         The name of the run, under which an agent keeps its journal.
     seed
         The seed of the agents' own choices, and of how a simulation divides its data.
     answer_within
-        Seconds after which agents answer while an evaluation goes on; None waits for it.
+        Seconds after which an agent replies although its evaluation still runs; None waits for
+        the evaluation.
     """
 
     kind: str
@@ -63,17 +63,19 @@ class Setup:
 
     @cached_property
     def digest(self) -> str:
-        """Return a fingerprint: agents with another setup must be set up again."""
+        """Return a fingerprint of the setup; a request names the setup that it belongs to."""
         parts = [self.kind, self.space.to_dict(), dict(self.values), self.run, self.seed]
         text = json.dumps([*parts, self.answer_within], sort_keys=True)
         hashed = hashlib.sha256(text.encode())
+        # Sorted names, and little-endian numbers: the same digest on every machine.
         for name in sorted(self.arrays):
             hashed.update(f"{name} {self.arrays[name].shape}".encode())
             hashed.update(np.ascontiguousarray(self.arrays[name], dtype="<f8").tobytes())
         return hashed.hexdigest()[:16]
 
     def read(self, settings: type[S]) -> S:
-        """Return the values as settings; read once, as every message makes a new agent."""
+        """Return the values as settings of this class."""
+        # Parsed once: every message makes a new agent, and agents share the setup object.
         if settings not in self._read:
             self._read[settings] = settings.from_mapping(self.values)
         found: S = self._read[settings]
@@ -84,7 +86,7 @@ class Setup:
         return {}
 
     def to_dict(self) -> dict[str, Any]:
-        """Return a JSON-ready description, from which :meth:`from_dict` makes an equal setup."""
+        """Return JSON values, from which :meth:`from_dict` makes an equal setup."""
         arrays = {name: [list(a.shape), a.ravel().tolist()] for name, a in self.arrays.items()}
         space = self.space.to_dict()
         return {
@@ -111,10 +113,19 @@ class Setup:
 
 @dataclass(frozen=True)
 class Request:
-    """What the server asks of one agent in one round.
+    """The question of the server to one agent in one round.
 
-    ``expects`` names the arrays of a good reply and their shapes; whatever carries the reply
-    refuses anything else before the server sees it.
+    Parameters
+    ----------
+    kind
+        The kind of request, a word that the agents of the method understand.
+    round
+        The number of the round.
+    values, arrays
+        The content of the request.
+    expects
+        The names and shapes of the arrays in a good reply. Any other reply is refused before
+        the server sees the reply.
     """
 
     kind: str
@@ -126,10 +137,15 @@ class Request:
 
 @dataclass(frozen=True)
 class Reply:
-    """An agent's answer: the arrays that were expected, or the reason why there are none.
+    """The answer of an agent: the expected arrays, or the reason why the agent declines.
 
-    ``declined`` is a fixed word such as ``"budget"`` or the class name of an error; it must
-    never carry data.
+    Parameters
+    ----------
+    arrays
+        The arrays that the request expects.
+    declined
+        A fixed word such as ``"budget"``, or the class name of an error. The word must never
+        carry data.
     """
 
     arrays: Mapping[str, Array] = field(default_factory=dict)
@@ -137,58 +153,66 @@ class Reply:
 
 
 class ReplyError(ValueError):
-    """A reply is not what its request expects; the message holds no data of the sender."""
+    """An error for a reply that breaks a rule of its request; the text quotes no data."""
 
 
-def checked(request: Request, reply: Reply) -> Reply:
-    """Return the reply; raise unless its arrays have the expected names and shapes, all finite."""
+def checked_reply(request: Request, reply: Reply) -> Reply:
+    """Return the reply; raise ReplyError unless the arrays are finite and as expected."""
     if reply.declined:
         return reply
     if set(reply.arrays) != set(request.expects):
-        raise ReplyError(f"arrays must be {sorted(request.expects)}, got {sorted(reply.arrays)}")
+        raise ReplyError(
+            f"the arrays of a reply must be {sorted(request.expects)}, "
+            f"but got {sorted(reply.arrays)}"
+        )
     for name, shape in request.expects.items():
         array = reply.arrays[name]
         if array.shape != shape or array.dtype != np.float64:
             raise ReplyError(
-                f"`{name}` must be float64 of shape {shape}, got {array.dtype} of {array.shape}"
+                f"`{name}` in a reply must be float64 of shape {shape}, "
+                f"but got {array.dtype} of shape {array.shape}"
             )
+        # One NaN would make the whole sum NaN, for all agents.
         if not np.all(np.isfinite(array)):
-            raise ReplyError(f"`{name}` must be finite")
+            raise ReplyError(f"`{name}` in a reply must be finite, but holds NaN or infinity")
     return reply
 
 
 class Server(Protocol):
-    """The server's half of a strategy: a state machine that can be stored and restored."""
+    """The server half of a method: a state machine that can be stored and restored."""
 
-    #: How many agents take part; they are numbered from 0.
+    #: The number of agents; agents are numbered from 0.
     agents: int
-    #: The round that :meth:`requests` speaks of, counted from 0.
+    #: The number of the open round, counted from 0.
     round: int
-    #: How many rounds are planned; None where that depends on what is found.
+    #: The number of planned rounds; None where the scores decide how many there are.
     rounds: int | None
 
     @property
     def finished(self) -> bool:
-        """Say whether there is nothing left to ask."""
+        """Return whether no round is left."""
 
     def setup(self) -> Setup:
-        """Return what every agent must know before its first request."""
+        """Return the setup that every agent receives before its first request."""
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """Return the request for each present agent that is asked. Asking twice changes nothing."""
+        """Return the request of the open round for each present agent that takes part.
+
+        A second call for the same round changes nothing.
+        """
 
     def close(self, replies: Mapping[int, Reply]) -> None:
-        """Take in the round's checked replies, absent agents left out, and go on."""
+        """Take in the checked replies of the open round, by agent, and open the next round."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that :meth:`load_state_dict` needs: JSON values and numpy arrays."""
+        """Return the state as JSON values and numpy arrays, for :meth:`load_state_dict`."""
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from a stored state as if nothing had happened."""
+        """Continue from a stored state, with the same requests as without the interruption."""
 
 
 class Agent(Protocol):
-    """One party's half of a strategy."""
+    """The agent half of a method: a state machine that answers requests for one party."""
 
     def answer(self, request: Request) -> Reply:
-        """Answer a request. Asking again for the same round pays for nothing twice."""
+        """Answer a request. A second answer for the same round repeats no evaluation."""

@@ -108,7 +108,7 @@ class Registration:
                 failed.append(node)
                 continue
             try:
-                claims[node] = wire.decode_registration(wire.content(reply))
+                claims[node] = wire.decode_registration(reply)
                 self._doors[node] = door
             except wire.WireError as error:
                 logger.warning("node %s is not registered: %s", node, error)

@@ -187,7 +187,7 @@ class Rounds:
         for number, message in numbered.items():
             agent = self._open.agents[number]
             try:
-                reply = wire.decode_reply(wire.content(message), self._open.requests[agent])
+                reply = wire.decode_reply(message, self._open.requests[agent])
             except wire.WireError as error:
                 counts["refused"] += 1
                 logger.warning("a reply of agent %s is ignored: %s", agent, error)

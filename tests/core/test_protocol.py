@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
+from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked_reply
 from flwr_fbo.core.space import Float, Int, Space
 
 SPACE = Space({"x": Float(0, 1)})
@@ -43,9 +43,9 @@ EXPECTING = Request("step", 1, expects={"omega": (3,)})
 
 def test_a_good_reply_passes_and_a_declined_one_too():
     good, declined = Reply({"omega": np.zeros(3)}), Reply(declined="budget")
-    assert checked(EXPECTING, good) is good
-    assert checked(EXPECTING, declined) is declined
-    assert checked(Request("step", 1), Reply()) == Reply()
+    assert checked_reply(EXPECTING, good) is good
+    assert checked_reply(EXPECTING, declined) is declined
+    assert checked_reply(Request("step", 1), Reply()) == Reply()
 
 
 @pytest.mark.parametrize(
@@ -62,5 +62,5 @@ def test_a_good_reply_passes_and_a_declined_one_too():
 )
 def test_a_bad_reply_is_refused_without_its_data(arrays, says):
     with pytest.raises(ReplyError, match=says) as caught:
-        checked(EXPECTING, Reply(arrays))
+        checked_reply(EXPECTING, Reply(arrays))
     assert "1234" not in str(caught.value)

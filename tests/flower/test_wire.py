@@ -65,14 +65,14 @@ def test_what_flowers_own_layer_would_make_of_a_reply(parameters: list[np.ndarra
     metrics = {"flwr-fbo": wire.SCHEMA, "round": 3, "declined": "", "agent": "4"}
     result = FitRes(Status(Code.OK, "Success"), ndarrays_to_parameters(parameters), 1, metrics)
     flowers = fitres_to_recorddict(result, keep_input=True)
-    assert same(wire.content_of((parameters, 1, metrics)), flowers)
+    assert same(wire.reply_content((parameters, 1, metrics)), flowers)
 
 
 @pytest.mark.parametrize("arrays", [{}, {"a": np.arange(3.0)}, {"b": np.eye(2), "a": np.ones(1)}])
 def test_what_flowers_own_layer_would_call_fit_with(arrays: dict[str, np.ndarray]) -> None:
     content = wire.encode_request(Request("step", 7, {"p": 0.5, "w": "x"}, arrays), "digest")
     ins = recorddict_to_fitins(content, keep_input=True)
-    parameters, config = wire.arguments_of(content)
+    parameters, config = wire.fit_arguments(content)
     assert config == ins.config
     flowers = parameters_to_ndarrays(ins.parameters)
     assert len(parameters) == len(flowers) == len(arrays)
@@ -94,7 +94,7 @@ def test_what_flowers_own_layer_would_call_fit_with(arrays: dict[str, np.ndarray
 )  # fmt: skip
 def test_what_is_no_call_of_fit_is_refused(content: dict[str, Any]) -> None:
     with pytest.raises(wire.WireError):
-        wire.arguments_of(RecordDict(content))
+        wire.fit_arguments(RecordDict(content))
 
 
 @given(
@@ -107,7 +107,7 @@ def test_what_is_no_call_of_fit_is_refused(content: dict[str, Any]) -> None:
 def test_a_request_arrives_as_it_was_sent(values: dict[str, Any], advice: np.ndarray) -> None:
     request = Request("step", 7, values, {"advice": advice}, {"omega": (3,), "b": ()})
     got = through_fit(wire.encode_request(request, "digest"))
-    assert got.presumes == "digest"
+    assert got.digest == "digest"
     assert got.request is not None
     assert (got.request.kind, got.request.round) == ("step", 7)
     assert got.request.values == values

@@ -7,7 +7,7 @@ import threading
 import numpy as np
 import pytest
 
-from flwr_fbo.core.protocol import Request, checked
+from flwr_fbo.core.protocol import Request, checked_reply
 from flwr_fbo.methods.fts.server import FTSServer, FTSSettings
 from flwr_fbo.methods.thompson.asynchronous import UNDER_WAY, AsynchronousAgent, ThreadWork
 
@@ -39,7 +39,7 @@ class Slow:
         return self.function(params, rng)
 
     def answer(self, request):
-        return checked(request, self.agent.answer(request))
+        return checked_reply(request, self.agent.answer(request))
 
     def finish(self, count=1):
         """Let evaluations end, and wait until the work on the request is over."""
@@ -168,7 +168,7 @@ def test_a_federation_of_slow_and_quick_agents_by_hand():
         requests = server.requests(range(3))
         if server.round == 2:
             slow.finish(2)
-        server.close({n: checked(r, agents[n].answer(r)) for n, r in requests.items()})
+        server.close({n: checked_reply(r, agents[n].answer(r)) for n, r in requests.items()})
         senders.append(sorted(server.messages))
     slow.finish()
     assert senders[:4] == [[1, 2], [1, 2], [0, 1, 2], [0, 1, 2]]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from flwr_fbo.core.evaluation import MemoryRecords
-from flwr_fbo.core.protocol import Reply, ReplyError, Request, checked
+from flwr_fbo.core.protocol import Reply, ReplyError, Request, checked_reply
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
 from flwr_fbo.methods.fed_pne import agent as fed_pne_agent
@@ -65,7 +65,7 @@ def test_means_are_means_of_what_the_agent_saw() -> None:
     server = fed_pne(3)
     agent = agent_of(server, tent)
     request = server.requests([0])[0]
-    means = checked(request, agent.answer(request)).arrays["means"]
+    means = checked_reply(request, agent.answer(request)).arrays["means"]
     history = agent.evaluator.history
     np.testing.assert_allclose(means, [e.score for e in history])  # one pull each
     np.testing.assert_allclose([e.unit for e in history], request.arrays["points"])
@@ -257,7 +257,7 @@ def test_mixed_spaces() -> None:
     ("replies", "message"),
     [
         ({0: Reply({"means": np.zeros(7)})}, "shape"),
-        ({0: Reply({"means": np.zeros(8), "more": np.zeros(1)})}, "arrays must be"),
+        ({0: Reply({"means": np.zeros(8), "more": np.zeros(1)})}, "the arrays of a reply must be"),
         ({0: Reply({"means": np.full(8, np.nan)})}, "finite"),
         ({12: Reply({"means": np.zeros(8)})}, "agent 12 answers phase 0 without being asked"),
     ],

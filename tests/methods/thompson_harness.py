@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
-from flwr_fbo.core.protocol import Reply, Request, Setup, checked
+from flwr_fbo.core.protocol import Reply, Request, Setup, checked_reply
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.thompson.agent import ThompsonAgent
 from flwr_fbo.tasks.papers.synthetic import SyntheticTask
@@ -43,7 +43,7 @@ class Party:
         return ThompsonAgent(self.setup, evaluator, self.records, (self.seed, 1))
 
     def answer(self, request: Request) -> Reply:
-        return checked(request, self.agent.answer(request))
+        return checked_reply(request, self.agent.answer(request))
 
     def evaluations(self) -> list[dict[str, Any]]:
         return self.records.read(Evaluator.KIND)

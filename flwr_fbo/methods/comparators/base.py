@@ -22,7 +22,7 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
+from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked_reply
 from flwr_fbo.core.settings import Settings, SettingsError, at_least, setting
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.fed_pne.regret import regret_per_agent
@@ -161,10 +161,10 @@ class PullServer(ComparatorServer[S]):
 
     def close(self, replies: Mapping[int, Reply]) -> None:
         """Take in one round; with no answer at all, the same question stays open."""
-        for agent, reply in replies.items():  # all are checked before any is used
+        for agent, reply in replies.items():  # check all replies before any is used
             if self.finished or not 0 <= agent < self.agents:
                 raise ReplyError(f"agent {agent} answers without being asked")
-            checked(self._request(agent), reply)
+            checked_reply(self._request(agent), reply)
         means = {n: r.arrays["means"] for n, r in replies.items() if not r.declined}
         self.round += 1
         self.idle = 0 if means else self.idle + 1

@@ -42,7 +42,7 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluator, Records
-from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
+from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked_reply
 from flwr_fbo.core.settings import above, at_least, setting
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.comparators.base import ComparatorServer, ComparatorSettings
@@ -188,10 +188,10 @@ class FNUCBServer(ComparatorServer[FNUCBSettings]):
     def close(self, replies: Mapping[int, Reply]) -> None:
         """Synchronise with the agents that answered; with none, the period is asked again."""
         request = self._request()
-        for agent, reply in replies.items():  # all are checked before any is used
+        for agent, reply in replies.items():  # check all replies before any is used
             if self.finished or not 0 <= agent < self.agents:
                 raise ReplyError(f"agent {agent} answers without being asked")
-            checked(request, reply)
+            checked_reply(request, reply)
         good = {n: r.arrays for n, r in sorted(replies.items()) if not r.declined}
         self.round += 1
         self.idle = 0 if good else self.idle + 1

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
-from flwr_fbo.core.protocol import Reply, Request, Setup, checked
+from flwr_fbo.core.protocol import Reply, Request, Setup, checked_reply
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.ldp.agent import ANSWER, RewardAgent
@@ -63,7 +63,7 @@ def run(server, parties, rounds=10_000):
         if server.finished:
             break
         requests = server.requests(range(server.agents))
-        server.close({n: checked(r, parties[n].agent.answer(r)) for n, r in requests.items()})
+        server.close({n: checked_reply(r, parties[n].agent.answer(r)) for n, r in requests.items()})
     return server
 
 
@@ -76,7 +76,7 @@ def federation(server, function=lambda params, rng: params["x"], **extra):
 
 def test_an_answer_is_one_private_number_and_nothing_else():
     party = Party(server_of().setup())
-    reply = checked(request(), party.agent.answer(request()))
+    reply = checked_reply(request(), party.agent.answer(request()))
     assert list(reply.arrays) == ["reward"]
     assert reply.arrays["reward"].shape == ()
     assert reply.arrays["reward"].dtype == np.float64
