@@ -1,7 +1,11 @@
 """Every Python block of the README and the docs, run in order, a page in one namespace.
 
 A block whose first line is a comment that names a file (``# mine.py``) is written to that file
-as well, so that later blocks and commands can import it.
+as well, so that later blocks and commands can import it. A block below ``<!-- door: NAME -->`` is
+a part of a Flower app: tests/flower/test_doors.py runs it, from docs/existing-apps.md.
+
+The other tests hold what the pages say against the code: commands, settings, paths, names of
+modules, generated tables and pictures, links, citations.
 """
 
 from __future__ import annotations
@@ -12,6 +16,7 @@ import sys
 import types
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 from typer.main import get_command
@@ -20,15 +25,29 @@ import flwr_fbo
 from flwr_fbo.cli.main import app
 from flwr_fbo.methods.citation import citation
 from flwr_fbo.methods.registry import find_method, method_names
+from tests.docs.test_glossary import exists
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-BLOCK = re.compile(r"```python\n(.*?)```", re.DOTALL)
-WITH_CODE = [page for page in PAGES if BLOCK.search(page.read_text())]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted(page for page in (ROOT / "docs").rglob("*.md") if "api" not in page.parts),
+]
+BLOCK = re.compile(r"(<!-- door: \w+ -->\n)?```python\n(.*?)```", re.DOTALL)
+DOOR = re.compile(r"<!-- door: (\w+) -->\n```python\n(.*?)```", re.DOTALL)
+#: Files of this repository, in code or in links: a folder of it, and a name with an ending.
+PATH = re.compile(
+    r"(?<![\w/.<-])(?:\.\./)*"
+    r"((?:flwr_fbo|tests|benchmarks|docs|examples|scripts)/[\w./*-]*\.(?:py|md|sh|svg|json|toml))\b"
+)
+#: Names of the package as Python writes them.
+DOTTED = re.compile(r"(?<![\w/.-])flwr_fbo((?:\.[A-Za-z_]\w*)+)")
 
 
 def blocks(page: Path) -> list[str]:
-    return [str(found) for found in BLOCK.findall(page.read_text())]
+    return [str(text) for door, text in BLOCK.findall(page.read_text()) if not door]
+
+
+WITH_CODE = [page for page in PAGES if blocks(page)]
 
 
 @pytest.mark.parametrize("page", WITH_CODE, ids=lambda p: str(p.relative_to(ROOT)))
@@ -45,6 +64,14 @@ def test_the_code_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(block)
         exec(compile(block, str(page.relative_to(ROOT)), "exec"), namespace)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_the_doors_are_those_that_are_tested(page: Path) -> None:
+    tested = dict(DOOR.findall((ROOT / "docs" / "existing-apps.md").read_text()))
+    assert set(tested) == {"server", "handler", "client", "both"}
+    for name, text in DOOR.findall(page.read_text()):
+        assert text == tested[name], name
 
 
 #: Blocks that are not Python: who runs them, or something that holds for all of them.
@@ -84,14 +111,67 @@ def test_commands_and_their_options_exist(page: Path) -> None:
         assert set(re.findall(r"(?<=\s)--[a-z][a-z-]*", rest)) <= known, (name, rest)
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_tables_of_settings_are_those_of_the_code(page: Path) -> None:
+@pytest.fixture(scope="module")
+def make() -> types.ModuleType:
+    """The script docs/make.py as a module."""
     spec = importlib.util.spec_from_file_location("make", ROOT / "docs" / "make.py")
     assert spec is not None
     assert spec.loader is not None
-    make = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(make)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_generated_tables_are_those_of_the_code(page: Path, make: types.ModuleType) -> None:
     assert page.read_text() == make.with_tables(page.read_text()), "run docs/make.py"
+
+
+def test_pictures_are_those_of_their_script(make: types.ModuleType) -> None:
+    for name, text in make.pictures.pictures().items():
+        assert (ROOT / "docs" / "images" / name).read_text() == text, "run docs/make.py"
+        assert ElementTree.fromstring(text).tag == "{http://www.w3.org/2000/svg}svg"
+
+
+def test_every_module_is_in_the_table(make: types.ModuleType) -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    linked = set(re.findall(r"\]\(\.\./(flwr_fbo[\w/.]*)\)", page))
+    for name in make.modules():
+        path = name.replace(".", "/")
+        assert path == "flwr_fbo" or {path, f"{path}.py"} & linked, name
+
+
+def test_first_sentences_end_where_sentences_do(make: types.ModuleType, tmp_path: Path) -> None:
+    file = tmp_path / "module.py"
+    file.write_text(
+        '"""GP-UCB (Srinivas et al. 2010): see :class:`~a.b.C`, ``x``\nor y. Not this."""'
+    )
+    assert make.first_sentence(file) == "GP-UCB (Srinivas et al. 2010): see `C`, `x` or y."
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_path_that_a_page_names_exists(page: Path) -> None:
+    text = re.sub(r"```diff\n.*?```", "", page.read_text(), flags=re.DOTALL)
+    for path in PATH.findall(text):
+        assert any(ROOT.glob(path)), path
+    # The label of a link may be short, because the link says where the file is.
+    prose = re.sub(r"\[[^\]]*\]\(", "(", text)
+    written = set(re.findall(r"^# ([\w/]+\.py)$", text, re.MULTILINE))
+    for name in re.findall(r"`([\w./-]+\.py)`", prose):
+        assert name in written or (ROOT / name).exists(), f"`{name}` is no path from the root"
+
+
+def test_what_counts_as_a_path() -> None:
+    text = (
+        "`flwr_fbo/wire.py`, [x](../flwr_fbo/core/space.py), `python benchmarks/a.py`, b/tests/c.py"
+    )
+    assert PATH.findall(text) == ["flwr_fbo/wire.py", "flwr_fbo/core/space.py", "benchmarks/a.py"]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
+def test_every_name_of_the_package_exists(page: Path) -> None:
+    for name in DOTTED.findall(page.read_text()):
+        assert exists(name[1:]), f"flwr_fbo{name}"
 
 
 def test_citations_agree() -> None:

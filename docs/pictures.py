@@ -1,0 +1,200 @@
+"""Draw the picture of one round, ``docs/images/round.svg``: ``python docs/pictures.py``.
+
+The numbers in the picture are those of one run, round 4 of::
+
+    flwr-fbo run digits --agents 30 --rounds 20 --epsilon 5
+
+The picture is narrow and its letters are large, so that a phone can show it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+
+IMAGES = Path(__file__).parent / "images"
+
+#: Width of the picture and of a box, and the left edges of the server's and the agent's boxes.
+WIDTH, BOX = 440, 318
+#: Width at which a wide screen shows the picture.
+SHOWN = 520
+SERVER, AGENT = 24, 440 - 318 - 10
+#: Heights: a title, a line of data, the padding of a box, the space between boxes.
+TITLE, LINE, PAD, GAP = 20, 18, 9, 12
+#: Height of an arrow from one side to the other, with its label.
+ARROW = 34
+
+STYLE = """
+text { font: 13.5px sans-serif; fill: #3c4650; }
+.title { font-size: 15.5px; font-weight: bold; fill: #14181b; }
+.data { font-family: monospace; font-size: 13px; fill: #14181b; }
+.page { fill: #ffffff; }
+.server { fill: #e3eefa; stroke: #0b62a4; } .agent { fill: #e2f2e8; stroke: #1f7a4d; }
+.kept { stroke-dasharray: 5 3; } rect { stroke-width: 1.4; }
+.arrow { fill: none; stroke: #3c4650; stroke-width: 1.6; } .head { fill: #3c4650; }
+@media (prefers-color-scheme: dark) {
+text { fill: #b9c4cd; } .title, .data { fill: #f0f3f5; } .page { fill: #14181b; }
+.server { fill: #16324a; stroke: #6fb6ee; } .agent { fill: #183a28; stroke: #62c592; }
+.arrow { stroke: #b9c4cd; } .head { fill: #b9c4cd; }
+}
+"""
+
+
+@dataclass(frozen=True)
+class Box:
+    """What one side holds at one step: a title, lines of data, and a line of explanation."""
+
+    side: str
+    title: str
+    data: tuple[str, ...]
+    note: str
+    #: Whether the box is a file.
+    kept: bool = False
+
+    @property
+    def height(self) -> int:
+        """Return the height of the drawn box."""
+        return 2 * PAD + TITLE + LINE * (len(self.data) + bool(self.note))
+
+    @property
+    def left(self) -> int:
+        """Return the left edge of the drawn box."""
+        return SERVER if self.side == "server" else AGENT
+
+
+@dataclass(frozen=True)
+class Message:
+    """An arrow from one side to the other."""
+
+    label: str
+    to_agent: bool
+
+
+#: The steps of a round from the top down. The first two boxes are made once, before round 0.
+STEPS: tuple[Box | Message, ...] = (
+    Box(
+        "server", "Space: space.json", ("C      0.001 to 1000, log", "gamma  1e-06 to 10, log"),
+        "public; every agent is sent it once", kept=True,
+    ),
+    Box(
+        "server", "Request", ("round 4, kind step", "advice: 1 x 202 numbers"),
+        "the shared function, from earlier releases",
+    ),
+    Message("message, to all 30 agents", True),
+    Box(
+        "agent", "Evaluation", ("C = 151.0, gamma = 0.1381", "accuracy = 0.8421"),
+        "agent 7 chooses the point and trains once",
+    ),
+    Box(
+        "agent", "Journal: agents/agent-0007.jsonl", ('{"round":4, "score":0.8421, ...}',),
+        "written before the reply; stays at the party", kept=True,
+    ),
+    Box(
+        "agent", "Reply", ("omega: 202 numbers",),
+        "a vector for the model; no single score, no time",
+    ),
+    Message("message, to the server", False),
+    Box(
+        "server", "Sum", ("30 vectors -> 1 x 202",),
+        "every vector is clipped and weighted",
+    ),
+    Box(
+        "server", "Ledger: ledger.jsonl", ('{"round":4, "noise_multiplier":', " 1.0379, ...}"),
+        "charged before any noise is drawn", kept=True,
+    ),
+    Box(
+        "server", "Release: releases/round-0004.npz", ("sum + noise: 1 x 202 numbers",),
+        "public; the next requests carry it", kept=True,
+    ),
+    Box(
+        "server", "Checkpoint: checkpoint.npz", (),
+        "the server's state; the round is closed", kept=True,
+    ),
+)  # fmt: skip
+
+
+def round_picture() -> str:
+    """Return the picture of one round as the text of an SVG file."""
+    parts: list[str] = []
+    middles: dict[str, float] = {}  # of the boxes by title, for the arrow from release to request
+    top = _heads(parts)
+    for step in STEPS:
+        if isinstance(step, Message):
+            _message(parts, step, top)
+            top += ARROW + GAP
+        else:
+            _box(parts, step, top)
+            middles[step.title.split(":")[0]] = top + step.height / 2
+            top += step.height + GAP
+    _back(parts, middles["Release"], middles["Request"])
+    label = "One round of dp-fts-de: what the server and one agent hold, send and store"
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{SHOWN}" '
+        f'role="img" aria-label="{label}">\n<style>{STYLE}</style>\n'
+        f'<rect class="page" width="{WIDTH}" height="{top}"/>\n' + "\n".join(parts) + "\n</svg>\n"
+    )
+
+
+def _heads(parts: list[str]) -> int:
+    """Name the two sides, explain the dashes, and return where the steps begin."""
+    parts += [
+        _text(SERVER, 26, "server", "title"),
+        _text(AGENT + BOX, 26, "agent 7", "title", "end"),
+        _text(WIDTH / 2, 26, "dashed: a file", "", "middle"),
+    ]
+    return 40
+
+
+def _box(parts: list[str], box: Box, top: float) -> None:
+    look = f"{box.side} kept" if box.kept else box.side
+    size = f'width="{BOX}" height="{box.height}"'
+    parts.append(f'<rect class="{look}" x="{box.left}" y="{top}" {size} rx="6"/>')
+    x, y = box.left + 11, top + PAD + 14
+    parts.append(_text(x, y, box.title, "title"))
+    for line in box.data:
+        y += LINE
+        parts.append(_text(x, y, line, "data"))
+    if box.note:
+        parts.append(_text(x, y + LINE, box.note))
+
+
+def _message(parts: list[str], message: Message, top: float) -> None:
+    left, right, y = SERVER + 20, AGENT + BOX - 20, top + ARROW - 8
+    start, end, tip = (left, right, -8) if message.to_agent else (right, left, 8)
+    parts += [
+        _text(WIDTH / 2, y - 8, message.label, "", "middle"),
+        f'<path class="arrow" d="M{start} {y}H{end + tip}"/>',
+        f'<path class="head" d="M{end} {y}l{tip} -5v10z"/>',
+    ]
+
+
+def _back(parts: list[str], release: float, request: float) -> None:
+    """Draw the arrow in the left margin: a release is in the requests that follow."""
+    parts += [
+        f'<path class="arrow" d="M{SERVER} {release}H10V{request}H{SERVER - 8}"/>',
+        f'<path class="head" d="M{SERVER} {request}l-8 -5v10z"/>',
+    ]
+
+
+def _text(x: float, y: float, words: str, look: str = "", anchor: str = "start") -> str:
+    names = f' class="{look}"' if look else ""
+    place = f' text-anchor="{anchor}"' if anchor != "start" else ""
+    # Without xml:space the columns of the space would close up.
+    kept = ' xml:space="preserve"' if look == "data" else ""
+    return f'<text x="{x:g}" y="{y:g}"{names}{place}{kept}>{escape(words, quote=False)}</text>'
+
+
+def pictures() -> dict[str, str]:
+    """Return the text of every picture by file name."""
+    return {"round.svg": round_picture()}
+
+
+def main() -> None:
+    """Write all pictures."""
+    for name, text in pictures().items():
+        (IMAGES / name).write_text(text, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
