@@ -38,7 +38,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.clients.background import busy
+from flwr_fbo.clients.background import has_worker
 from flwr_fbo.core.space import Float
 from flwr_fbo.runs.files.journal import Journal
 from flwr_fbo.simulation.simulate import resume, simulate_run
@@ -248,7 +248,7 @@ def folder() -> Iterator[Path]:
 
 def idle(run: Path) -> None:
     """Wait until no worker is at work, as one may be that outlived what started it."""
-    while any(busy(path) for path in (run / "agents").glob("agent-????.jsonl")):
+    while any(has_worker(path) for path in (run / "agents").glob("agent-????.jsonl")):
         time.sleep(0.02)
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from flwr.app import ArrayRecord, Context, Message
 
 from flwr_fbo import wire
-from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.history import by_round, read_evaluations
 from flwr_fbo.runs.spec import RunSpec
@@ -70,7 +70,7 @@ def regret(given: dict[str, Any], lie: str, share: float) -> float:
     count = round(share * agents)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder)).create(spec.to_mapping())
-        app = client_app_of(spec.task, directory.agents)
+        app = simulated_client_app(spec.task, directory.agents)
         grid = LyingGrid(app, agents)
         grid.liars, grid.lie = frozenset(list(grid.contexts)[:count]), lie
         grid.rng = np.random.default_rng([spec.run.seed, count])

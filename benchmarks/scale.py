@@ -25,7 +25,7 @@ from benchmarks.agent_iteration import sampler_with
 from benchmarks.charts import alone, log_axis, style
 from benchmarks.load import resident
 from benchmarks.pages import filled, table
-from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.methods.comparators.surrogates import numbers_sent
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.registry import method_names
@@ -158,7 +158,7 @@ def _run(given: dict[str, Any], agents: int) -> _Counting:
     spec = RunSpec.from_mapping(given)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
-        app = client_app_of(spec.task, directory.agents)
+        app = simulated_client_app(spec.task, directory.agents)
         grid = _Counting(app, agents)
         serve(spec, grid, directory)
     return grid

@@ -1,1 +1,1 @@
-"""Flower's client side: agents behind a NumPyClient, whichever way a message came in."""
+"""Flower's client side: the clients that pass tuning messages to agents and send replies."""

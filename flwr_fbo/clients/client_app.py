@@ -1,4 +1,4 @@
-"""The ClientApp: one agent of any method, under ``flwr run`` or any other grid."""
+"""The ClientApp of a run: the agents of any method, under ``flwr run`` or any other grid."""
 
 from __future__ import annotations
 
@@ -18,55 +18,63 @@ from flwr_fbo.core.settings import kebab
 from flwr_fbo.runs.spec import expanded, task_of
 from flwr_fbo.tasks import Task
 
-#: Where the run-config of somebody else's app holds settings of this package.
+#: The prefix of this package's keys in the run-config of an app that has keys of its own.
 PREFIX = "fbo."
-#: From a message's context to the task that is tuned, and the folder of journals if it is given.
-Chooser: TypeAlias = Callable[[Context], tuple[Task, Path | None]]
+#: A function from a message's context to the task, and to the folder of journals if one is set.
+TaskFinder: TypeAlias = Callable[[Context], tuple[Task, Path | None]]
 
 
 class AgentApp(ClientApp):
-    """A ClientApp of one handler, which answers tuning messages.
+    """A ClientApp with one handler, which answers tuning messages.
 
-    A simulation sends the app along with every message, by pickle. This one is packed once, as
-    what it is made of, and unpacked once by every worker.
+    Flower's simulation pickles the app for every message. An AgentApp is pickled once, as its
+    task finder, and unpickled once by every worker of the simulation.
+
+    Parameters
+    ----------
+    find_task
+        Returns the task and the folder of journals for the context of a message.
     """
 
-    def __init__(self, choose: Chooser) -> None:
+    def __init__(self, find_task: TaskFinder) -> None:
         super().__init__()
-        self._choose = choose
+        self._find_task = find_task
 
         @self.train("fbo")
         def tune(message: Message, context: Context) -> Message:
-            task, journals = choose(context)
+            task, journals = find_task(context)
             return answer(message, context, task, journals)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _unpacked, (self._parcel,)
+        return _unpickled, (self._parcel,)
 
     @cached_property
     def _parcel(self) -> bytes:
-        return _pickled(self._choose)
+        return _pickled(self._find_task)
 
 
-def _pickled(made: Any) -> bytes:
-    """Pickle by Ray's pickle where there is Ray: it can pickle a notebook's functions."""
+def _pickled(value: Any) -> bytes:
+    """Return a value as bytes, by Ray's pickle where Ray is in use."""
+    # Ray's pickle can pickle the functions of a notebook.
     tool: Any = sys.modules.get("ray.cloudpickle", pickle)
-    return bytes(tool.dumps(made))
+    return bytes(tool.dumps(value))
 
 
 @lru_cache(maxsize=8)
-def _unpacked(parcel: bytes) -> AgentApp:
-    return AgentApp(pickle.loads(parcel))
+def _unpickled(pickled: bytes) -> AgentApp:
+    """Return the app of a pickled task finder, the same object for the same bytes."""
+    return AgentApp(pickle.loads(pickled))
 
 
 @dataclass(frozen=True)
-class _Configured:
-    """The task that the app's code and its run-config describe."""
+class _ConfiguredTask:
+    """A task finder for an app's code, on top of which the run-config may set keys."""
 
     task: Task | type[Task] | str
     settings: Mapping[str, Any]
 
     def __call__(self, context: Context) -> tuple[Task, Path | None]:
+        # A task object was made with its settings, so no key can change them.
         if isinstance(self.task, Task):
             return self.task, None
         configured = {
@@ -74,13 +82,13 @@ class _Configured:
             for key, value in context.run_config.items()
             if key.startswith(PREFIX) and value != ""
         }
-        coded = {"task": self.task, **{kebab(k): v for k, v in self.settings.items()}}
-        return task_of({**coded, **expanded(configured)}), None
+        given = {"task": self.task, **{kebab(k): v for k, v in self.settings.items()}}
+        return task_of({**given, **expanded(configured)}), None
 
 
 @dataclass(frozen=True)
-class _Simulated:
-    """The task of a simulation, and the folder of its journals."""
+class _SimulatedTask:
+    """A task finder for a simulation, whose journals are in the run's directory."""
 
     task: Task
     journals: Path
@@ -90,15 +98,20 @@ class _Simulated:
 
 
 def client_app(task: Task | type[Task] | str, **settings: Any) -> ClientApp:
-    """Make the ClientApp of a run, for an app that only tunes.
+    """Return the ClientApp of a run, for an app that only tunes.
 
     Parameters
     ----------
-    task
-        What is tuned; its name, or the object itself.
-    settings
-        Settings of the task, by their Python names. What the app's run-config says under
-        ``fbo.`` comes on top. The method and its settings are the server's business.
+    task : Task, type or str
+        What is tuned: a task, a function with ``@task``, or the name of either.
+    **settings
+        Settings of the task, by their Python names. A key of the app's run-config that begins
+        with ``fbo.`` replaces a setting. The method and its settings belong to the server.
+
+    Returns
+    -------
+    flwr.clientapp.ClientApp
+        An app that answers tuning messages.
 
     Examples
     --------
@@ -108,22 +121,25 @@ def client_app(task: Task | type[Task] | str, **settings: Any) -> ClientApp:
     ...     return 1.0 - (params["x"] - 0.3) ** 2
     >>> app = client_app(hill)
     """
-    return AgentApp(_Configured(task, settings))
+    return AgentApp(_ConfiguredTask(task, settings))
 
 
-def client_app_of(task: Task, journals: Path) -> ClientApp:
-    """Make a ClientApp whose agents work on a task and keep their journals in a folder."""
-    return AgentApp(_Simulated(task, journals))
+def simulated_client_app(task: Task, journals: Path) -> ClientApp:
+    """Return the ClientApp of a simulation, whose agents keep their journals in a folder."""
+    return AgentApp(_SimulatedTask(task, journals))
 
 
-def _of_run_config(context: Context) -> tuple[Task, Path | None]:
-    return _task(tuple((k, type(v), v) for k, v in context.run_config.items())), None
+def _task_of_run_config(context: Context) -> tuple[Task, Path | None]:
+    """Return the task that a run-config describes, as a task finder."""
+    # The types keep 1, 1.0 and True apart, which are equal as keys of the cache.
+    return _cached_task(tuple((k, type(v), v) for k, v in context.run_config.items())), None
 
 
 @lru_cache(maxsize=8)
-def _task(items: tuple[tuple[str, type, Any], ...]) -> Task:
-    """Return the task that a run-config describes; the types keep 1, 1.0 and true apart."""
+def _cached_task(items: tuple[tuple[str, type, Any], ...]) -> Task:
+    """Return the task of a run-config's items, made once per process."""
     return task_of({key: value for key, _, value in items})
 
 
-app = AgentApp(_of_run_config)
+#: The app that ``pyproject.toml`` names for ``flwr run``.
+app = AgentApp(_task_of_run_config)

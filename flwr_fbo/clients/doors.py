@@ -1,12 +1,13 @@
-"""The two ways into an app: a handler for tuning messages, or a ``client_fn``.
+"""The two ways in which an app receives tuning messages: a handler, or a ``client_fn``.
 
-Both lead to the same place, the :class:`~flwr_fbo.clients.tuning_client.TuningClient`.
+Both ways lead to the :class:`~flwr_fbo.clients.tuning_client.TuningClient`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from flwr.app import Context, Message
 from flwr.client import Client
@@ -34,25 +35,46 @@ def answer(
     tuned: Task | type[Task] | str,
     journals: Path | None = None,
 ) -> Message:
-    """Answer a tuning message, in a handler of the app's own.
+    """Answer a tuning message, in a handler of an app.
 
     Parameters
     ----------
-    message, context
-        What Flower gives the handler.
-    tuned
+    message : flwr.app.Message
+        The message that Flower passes to the handler.
+    context : flwr.app.Context
+        The context that Flower passes to the handler.
+    tuned : Task, type or str
         What is tuned: a :class:`~flwr_fbo.Task`, a function with :func:`~flwr_fbo.task`, or the
         name of either.
-    journals
-        The folder of the agents' journals; below ``FLWR_FBO_HOME`` by default.
+    journals : Path, optional
+        The folder of the agents' journals. The default is a folder below ``FLWR_FBO_HOME`` that is
+        named after the run.
+
+    Returns
+    -------
+    flwr.app.Message
+        The reply, which the handler returns.
 
     Examples
     --------
-    One more handler beside the app's own ``@app.train()``::
+    The handler stands beside the app's own ``@app.train()``. Here an in-process grid runs it:
 
-        @app.train("fbo")
-        def tune(message: Message, context: Context) -> Message:
-            return flwr_fbo.answer(message, context, tuned)
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from flwr.clientapp import ClientApp
+    >>> import flwr_fbo
+    >>> from flwr_fbo.simulation.in_process_grid import InProcessGrid
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> @flwr_fbo.task(space={"x": flwr_fbo.Float(0.0, 1.0)})
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
+    >>> app = ClientApp()
+    >>> @app.train("fbo")
+    ... def tune(message, context):
+    ...     return flwr_fbo.answer(message, context, hill, folder / "agents")
+    >>> strategy = flwr_fbo.RandomSearch(space=hill.space, num_agents=2, run_dir=folder)
+    >>> strategy.start(InProcessGrid(app, nodes=2), num_rounds=3).rounds
+    3
     """
     client = TuningClient(context, tuned, journals)
     result = client.fit(*wire.fit_arguments(message.content))
@@ -60,30 +82,42 @@ def answer(
 
 
 def with_tuning(client_fn: ClientFn, tuned: Task | type[Task] | str) -> ClientFn:
-    """Return a ``client_fn`` that answers tuning messages and passes all others on.
+    """Return a ``client_fn`` whose clients answer tuning messages and pass on all others.
 
     Parameters
     ----------
-    client_fn
+    client_fn : callable
         The app's own function, which makes the clients that train and evaluate.
-    tuned
-        What is tuned.
+    tuned : Task, type or str
+        What is tuned: a :class:`~flwr_fbo.Task`, a function with :func:`~flwr_fbo.task`, or the
+        name of either.
+
+    Returns
+    -------
+    callable
+        The ``client_fn`` for the app's ClientApp.
 
     Examples
     --------
-    An app whose clients train already::
-
-        app = ClientApp(client_fn=with_tuning(client_fn, tuned))
+    >>> from flwr.client import NumPyClient
+    >>> from flwr.clientapp import ClientApp
+    >>> from flwr_fbo import Float, task, with_tuning
+    >>> @task(space={"x": Float(0.0, 1.0)})
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
+    >>> def client_fn(context):
+    ...     return NumPyClient().to_client()  # the client of an app that trains
+    >>> app = ClientApp(client_fn=with_tuning(client_fn, hill))
     """
 
     def with_both(context: Context) -> Client:
-        return _TuningBeside(context, client_fn, tuned)
+        return _ClientWithTuning(context, client_fn, tuned)
 
     return with_both
 
 
-class _TuningBeside(Client):
-    """A client that answers tuning messages itself and leaves all others to the app's client."""
+class _ClientWithTuning(Client):
+    """A client that answers tuning messages, and passes all others to the app's client."""
 
     def __init__(
         self, context: Context, client_fn: ClientFn, tuned: Task | type[Task] | str
@@ -91,27 +125,28 @@ class _TuningBeside(Client):
         self._context, self._client_fn, self._tuned = context, client_fn, tuned
 
     @property
-    def _tuning(self) -> Client:
-        return TuningClient(self._context, self._tuned).to_client()
-
-    @property
     def _own(self) -> Client:
+        """The client that the app's own function makes, made only where a message is for it."""
         return self._client_fn(self._context).to_client()
 
+    def _client_for(self, config: Mapping[str, Any]) -> Client:
+        """Return the client that answers a message with this config."""
+        if wire.is_tuning_message(config):
+            return TuningClient(self._context, self._tuned).to_client()
+        return self._own
+
     def get_properties(self, ins: GetPropertiesIns) -> GetPropertiesRes:
-        """Answer the question whether this client takes part in tuning; pass on any other."""
-        client = self._tuning if wire.is_tuning_message(ins.config) else self._own
-        return client.get_properties(ins)
+        """Answer the server's question about tuning, or pass another question on."""
+        return self._client_for(ins.config).get_properties(ins)
 
     def fit(self, ins: FitIns) -> FitRes:
-        """Answer a tuning message; pass a training message on."""
-        client = self._tuning if wire.is_tuning_message(ins.config) else self._own
-        return client.fit(ins)
+        """Answer a tuning message, or pass a training message on."""
+        return self._client_for(ins.config).fit(ins)
 
     def evaluate(self, ins: EvaluateIns) -> EvaluateRes:
-        """Pass on to the app's client."""
+        """Pass the message to the app's client."""
         return self._own.evaluate(ins)
 
     def get_parameters(self, ins: GetParametersIns) -> GetParametersRes:
-        """Pass on to the app's client."""
+        """Pass the message to the app's client."""
         return self._own.get_parameters(ins)

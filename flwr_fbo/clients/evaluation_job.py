@@ -1,6 +1,7 @@
-"""What an agent's work needs, wherever it is done: in a message, or in a worker of its own.
+"""The parts of an agent's work that a message and a worker process share.
 
-Without Flower, so that a worker starts soon; see :mod:`flwr_fbo.clients.background`.
+A worker of :mod:`flwr_fbo.clients.background` starts sooner without Flower, so this module does
+not import Flower.
 """
 
 from __future__ import annotations
@@ -23,18 +24,32 @@ E = TypeVar("E", bound=Evaluator)
 
 
 def job_path(journal: Path) -> Path:
-    """The file of the request that is worked on."""
+    """Return the file that holds the request of the current or last worker."""
     return journal.with_suffix(".job")
 
 
 def worker_path(journal: Path) -> Path:
-    """The file of the worker's process id."""
+    """Return the file that holds the process id of the worker."""
     return journal.with_suffix(".worker")
 
 
 @dataclass(frozen=True)
 class EvaluationJob:
-    """All that a worker must know. It is passed in a file without a name, never stored."""
+    """The input of a worker process, passed in a file without a name and never stored.
+
+    Parameters
+    ----------
+    journal
+        The journal of the agent.
+    setup, request
+        The setup of the run, and the request that asks for the evaluations.
+    task, task_settings
+        The name of the task and its settings, from which the worker makes the task.
+    partition
+        The share of the data that the agent holds.
+    limit
+        Seconds after which an evaluation is ended and counts as failed; None is no limit.
+    """
 
     journal: Path
     setup: Setup
@@ -42,7 +57,6 @@ class EvaluationJob:
     task: str
     task_settings: Mapping[str, Scalar]
     partition: Partition
-    #: Seconds after which the owner has an evaluation ended; it counts as failed.
     limit: float | None = None
 
 
@@ -50,33 +64,35 @@ def evaluation_job(
     journal: Path, setup: Setup, request: Request, task: Task, partition: Partition,
     limit: float | None = None,
 ) -> EvaluationJob:  # fmt: skip
-    """Return the job that a request asks for; raise for a task that no process can import."""
+    """Return the job for a request; raise SettingsError for a task that cannot be imported."""
     check_importable(task)
     settings = {k: v for k, v in task.settings.to_mapping().items() if v is not None}
     return EvaluationJob(journal, setup, request, name_of(task), settings, partition, limit)
 
 
-def identity_of(partition: Partition) -> tuple[int, int]:
-    """What the seeds of an agent's generators begin with."""
+def seed_of(partition: Partition) -> tuple[int, int]:
+    """Return the numbers that begin the seed of each generator of an agent."""
     return partition.seed, partition.index
 
 
-def evaluator_of(
+def make_evaluator(
     task: Task,
     space: Space,
     partition: Partition,
     records: Records,
     kind: type[E],
 ) -> E:
-    """An evaluator of a prepared task, the same wherever its agent's work is done."""
+    """Return an evaluator of a prepared task, with the same seeds in a message and a worker."""
 
     def evaluate(params: Params, rng: np.random.Generator) -> float:
         return task.evaluate(params, rng=rng)
 
-    return kind(space, evaluate, records, (*identity_of(partition), 0), _regret_of(task))
+    # The 0 keeps the evaluator's generators apart from the agent's own, which end in 1.
+    return kind(space, evaluate, records, (*seed_of(partition), 0), _regret_function(task))
 
 
-def _regret_of(task: Task) -> Callable[[Params], float | None] | None:
+def _regret_function(task: Task) -> Callable[[Params], float | None] | None:
+    """Return the function that computes the regret; None where the optimum is not known."""
     optimum = task.optimum()
     if optimum is None:
         return None

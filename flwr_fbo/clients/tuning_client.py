@@ -1,14 +1,13 @@
-"""The client that answers tuning messages: decode, let the agent answer, encode.
+"""The client that answers tuning messages: it decodes, lets the agent answer, and encodes.
 
-A client object lives for one message. What must last is kept in two places: the setup in
-Flower's ``context.state``, and the agent's records in its journal, a file of the agent's own.
-What is costly and the same for all messages is kept by the process: prepared data sets, decoded
-setups, and the lines of journals that it has read (:func:`flwr_fbo.runs.files.journal.current`).
-The agent itself is made anew from its records, so that it makes no difference which processes
-answered before.
+A client object lives for one message. Two things outlive the message: the setup, in Flower's
+``context.state``, and the agent's records, in the agent's journal. Every message makes a new agent
+from these records, so the processes that answered earlier messages do not matter. Only what is slow
+to make stays in the process: prepared data sets, decoded setups, and the lines of journals that
+were read before (:func:`flwr_fbo.runs.files.journal.cached_journal`).
 
-A client is never told which method the server runs. The setup message names the kind of agent,
-the run and the seed, and the registry of methods knows how to make an agent of that kind.
+A client has no setting for the method of the run. The setup message names the kind of agent, the
+run and the seed, and the registry of methods makes an agent of that kind.
 """
 
 from __future__ import annotations
@@ -28,22 +27,22 @@ from flwr.app import ConfigRecord, Context
 from flwr.client import NumPyClient
 
 from flwr_fbo import wire
-from flwr_fbo.clients.evaluation_job import evaluator_of, identity_of
+from flwr_fbo.clients.evaluation_job import make_evaluator, seed_of
 from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import method_of_agent
-from flwr_fbo.runs.files.journal import current, exclusive, journal_path
+from flwr_fbo.runs.files.journal import cached_journal, exclusive, journal_path
 from flwr_fbo.runs.locations import agents_of, run_directory
 from flwr_fbo.tasks import Partition, Task, load
 
 logger = logging.getLogger("flwr.fbo")
 
-#: Where an agent's setup lives in ``context.state``, in one piece: a simulation copies the state
-#: to and fro with every message.
+#: The record of ``context.state`` that holds the setup. One record, as a simulation copies the
+#: state with every message.
 SETUP_RECORD = "flwr-fbo.setup"
-#: Prepared tasks and decoded setups kept by one process.
+#: The numbers of prepared tasks and of decoded setups that one process keeps.
 MOST_PREPARED, MOST_SETUPS = 512, 8
 
 K = TypeVar("K")
@@ -51,28 +50,39 @@ V = TypeVar("V")
 
 
 class TuningClient(NumPyClient):
-    """One party's agent behind Flower's NumPyClient.
+    """A NumPyClient of Flower that passes tuning messages to the agent of one party.
 
     Parameters
     ----------
-    context
-        Flower's context; its node configuration must have ``partition-id`` and
+    context : flwr.app.Context
+        Flower's context. Its node configuration must have ``partition-id`` and
         ``num-partitions``, and may have the owner's limits (:mod:`flwr_fbo.methods.owner`).
-    tuned
+    tuned : Task, type or str
         What is tuned: a :class:`~flwr_fbo.Task`, a function with :func:`~flwr_fbo.task`, or the
         name of either.
-    journals
+    journals : Path, optional
         The folder of the agents' journals. The default is a folder below ``FLWR_FBO_HOME`` (or
         ``~/.flwr-fbo``) that is named after the run.
 
     Examples
     --------
-    A ``client_fn`` of an app that only tunes::
+    An app whose clients only tune, run by an in-process grid:
 
-        def client_fn(context: Context) -> Client:
-            return TuningClient(context, tuned).to_client()
-
-        app = ClientApp(client_fn=client_fn)
+    >>> import tempfile
+    >>> from pathlib import Path
+    >>> from flwr.clientapp import ClientApp
+    >>> from flwr_fbo import Float, RandomSearch, TuningClient, task
+    >>> from flwr_fbo.simulation.in_process_grid import InProcessGrid
+    >>> folder = Path(tempfile.mkdtemp())
+    >>> @task(space={"x": Float(0.0, 1.0)})
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
+    >>> def client_fn(context):
+    ...     return TuningClient(context, hill, folder / "agents").to_client()
+    >>> app = ClientApp(client_fn=client_fn)
+    >>> strategy = RandomSearch(space=hill.space, num_agents=2, run_dir=folder)
+    >>> strategy.start(InProcessGrid(app, nodes=2), num_rounds=3).rounds
+    3
     """
 
     def __init__(
@@ -84,13 +94,13 @@ class TuningClient(NumPyClient):
         self._journals = journals
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
-        """Say that this client takes part in tuning, and in which version of the messages."""
+        """Return the property that says that this client takes part in tuning."""
         return {wire.MARK: wire.SCHEMA}
 
     def fit(
         self, parameters: list[np.ndarray], config: dict[str, Any]
     ) -> tuple[list[np.ndarray], int, dict[str, Any]]:
-        """Answer one message. Whatever goes wrong, the server learns its class only."""
+        """Answer one message; of an error, the reply holds the class only."""
         number = config.get("round")
         round_number = number if isinstance(number, int) else -1
         try:
@@ -100,6 +110,7 @@ class TuningClient(NumPyClient):
                 self._accept(instruction.setup)
                 return wire.encode_reply(Reply(), -1, agent=str(partition.index))
             setup = self._setup()
+            # A resumed run has another setup, and a node that restarted has none.
             if setup is None or setup.digest != instruction.digest:
                 return wire.encode_reply(Reply(declined=wire.NEEDS_SETUP), round_number)
             assert instruction.request is not None
@@ -108,19 +119,25 @@ class TuningClient(NumPyClient):
                 self._answer(setup, instruction.request, partition), round_number
             )
         except Exception as error:
+            # The text of an error may quote the party's data, so it stays in the party's own log.
             logger.exception("an agent could not answer")
             return wire.encode_reply(Reply(declined=type(error).__name__), round_number)
 
     def _accept(self, setup: Setup) -> None:
-        method_of_agent(setup.kind)  # an agent that nobody can make is refused now
+        """Check a setup and store it in the state; raise ValueError for one that cannot work."""
+        method_of_agent(setup.kind)  # raises for a kind of agent that this node does not know
         if setup.space != self._task.space:
-            raise ValueError("the server's search space is not that of this agent's task")
-        self._journal_folder(setup)
+            raise ValueError(
+                "the search space of the server must be that of this agent's task "
+                f"{self._task.name!r}, but the two differ"
+            )
+        self._journal_folder(setup)  # raises for a name of a run that is no name of a folder
         self._state[SETUP_RECORD] = ConfigRecord(
             {"digest": setup.digest, "setup": json.dumps(setup.to_dict())}
         )
 
     def _setup(self) -> Setup | None:
+        """Return the stored setup; None before the first setup message."""
         record = self._state.get(SETUP_RECORD)
         if not isinstance(record, ConfigRecord):
             return None
@@ -130,29 +147,32 @@ class TuningClient(NumPyClient):
         return _setups[digest]
 
     def _journal_folder(self, setup: Setup) -> Path:
+        """Return the folder of the agents' journals in this run."""
         return agents_of(run_directory(setup.run)) if self._journals is None else self._journals
 
     def _answer(self, setup: Setup, request: Request, partition: Partition) -> Reply:
-        """Return the agent's answer, while nobody else may touch its journal."""
+        """Return the agent's reply, while this process holds the lock of the agent's journal."""
         path = journal_path(self._journal_folder(setup), partition.index)
         with contextlib.ExitStack() as stack:
             owner = Owner(
                 f"agent {partition.index}", self._node, path.with_suffix(".privacy.jsonl"), stack
             )
-            patience = owner.answer_within(setup.answer_within)
-            limit = owner.evaluation_limit(patience)
-            if patience is not None:
-                return self._answer_early(setup, request, partition, owner, patience, limit, path)
+            wait = owner.answer_within(setup.answer_within)
+            limit = owner.evaluation_limit(wait)
+            if wait is not None:
+                return self._answer_early(setup, request, partition, owner, wait, limit, path)
             stack.enter_context(exclusive(path))
-            journal = current(path)
-            journal.reserve()  # what could not be recorded must not be paid for
+            journal = cached_journal(path)
+            # On a full disk an evaluation could not be recorded, and would have to be repeated.
+            journal.reserve()
             return self._agent(setup, journal, partition, owner).answer(request)
 
     def _agent(self, setup: Setup, journal: Records, partition: Partition, owner: Owner) -> Agent:
+        """Return the agent that continues from the records of a journal."""
         task = _prepared(self._task, partition, self._journal_folder(setup))
-        evaluator = evaluator_of(task, setup.space, partition, journal, Evaluator)
+        evaluator = make_evaluator(task, setup.space, partition, journal, Evaluator)
         method = method_of_agent(setup.kind)
-        return method.make_agent(setup, evaluator, journal, (*identity_of(partition), 1), owner)
+        return method.make_agent(setup, evaluator, journal, (*seed_of(partition), 1), owner)
 
     def _answer_early(
         self,
@@ -160,19 +180,19 @@ class TuningClient(NumPyClient):
         request: Request,
         partition: Partition,
         owner: Owner,
-        patience: float,
+        wait: float,
         limit: float | None,
         path: Path,
     ) -> Reply:
-        """Return the answer after ``patience`` seconds at most, while an evaluation goes on."""
+        """Return the reply after at most ``wait`` seconds, while an evaluation may go on."""
         if not method_of_agent(setup.kind).answers_early:
             raise SettingsError(
                 f"`answer-within` must be left unset for a {setup.kind!r} agent, but is "
-                f"{patience:g}: its replies are evaluations"
+                f"{wait:g}: its replies are evaluations"
             )
         from flwr_fbo.clients.background import answer_early
 
-        return answer_early(self._task, setup, request, partition, owner, patience, limit, path)
+        return answer_early(self._task, setup, request, partition, owner, wait, limit, path)
 
 
 def task_object(tuned: Task | type[Task] | str) -> Task:
@@ -190,12 +210,12 @@ def task_object(tuned: Task | type[Task] | str) -> Task:
 
 
 def partition_of(node_config: Mapping[str, Any]) -> Partition:
-    """Return which agent a node is, from its node configuration."""
+    """Return the partition of a node's agent, from the configuration of the node."""
     for key in ("partition-id", "num-partitions"):
         if not isinstance(node_config.get(key), int):
             raise ValueError(
                 f"the node configuration must have an integer `{key}`, but got "
-                f"{node_config.get(key)!r}; start the SuperNode with "
+                f"{node_config.get(key)!r}; start the SuperNode with, for example, "
                 "--node-config 'partition-id=0 num-partitions=2'"
             )
     index, count = int(node_config["partition-id"]), int(node_config["num-partitions"])
@@ -206,23 +226,26 @@ def partition_of(node_config: Mapping[str, Any]) -> Partition:
     return Partition(index, count, 0, dict(node_config))
 
 
+#: What this process keeps between messages, the entries that were used last at the end.
 _tasks: OrderedDict[tuple[Any, ...], Task] = OrderedDict()
 _setups: OrderedDict[str, Setup] = OrderedDict()
 
 
 def _prepared(task: Task, partition: Partition, journals: Path) -> Task:
-    """Return the task with this agent's data, prepared at most once a process."""
-    what = (type(task).__qualname__, task.name, task.settings)
-    key = (*what, str(journals), partition.index, partition.count, partition.seed)
+    """Return the task with this agent's data, prepared at most once in a process."""
+    identity = (type(task).__qualname__, task.name, task.settings)
+    # The folder of journals stands for the run, so that each run prepares its data anew.
+    key = (*identity, str(journals), partition.index, partition.count, partition.seed)
     if key not in _tasks:
-        mine = copy.copy(task)
-        mine.prepare(partition)
-        _keep(_tasks, key, mine, MOST_PREPARED)
+        prepared = copy.copy(task)
+        prepared.prepare(partition)
+        _keep(_tasks, key, prepared, MOST_PREPARED)
     _tasks.move_to_end(key)
     return _tasks[key]
 
 
 def _keep(cache: OrderedDict[K, V], key: K, value: V, most: int) -> None:
+    """Store a value in a cache, and drop the oldest entries beyond ``most``."""
     cache[key] = value
     while len(cache) > most:
         cache.popitem(last=False)

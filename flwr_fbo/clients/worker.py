@@ -1,12 +1,14 @@
-"""The process in which an asynchronous agent's evaluations are made.
+"""The worker process, which makes the evaluations of an asynchronous agent.
 
-:mod:`flwr_fbo.clients.background` starts it with the journal's lock and an evaluation job, both as open
-files. It does what the agent's own ``work`` does within a message otherwise: the same points,
-seeds and records. What is special here:
+:mod:`flwr_fbo.clients.background` starts the worker with two open files: the lock of the journal,
+and an evaluation job. The worker makes the same points with the same seeds and records as the
+agent would within a message, with two additions:
 
-- Before an evaluation it records that it *begins*. An evaluation that was begun twice and has
-  no record has ended two processes, and is given up: recorded as failed, and avoided.
-- An evaluation that outlasts its owner's limit is recorded as failed, and the process ends.
+- Before an evaluation the worker records that the evaluation begins. An evaluation that was begun
+  twice and has no score has ended two processes. It is recorded as failed, so that no third
+  process is lost.
+- An evaluation that takes longer than the owner's limit is recorded as failed, and the process
+  ends.
 """
 
 from __future__ import annotations
@@ -28,9 +30,9 @@ import numpy as np
 
 from flwr_fbo.clients.evaluation_job import (
     EvaluationJob,
-    evaluator_of,
-    identity_of,
     job_path,
+    make_evaluator,
+    seed_of,
     worker_path,
 )
 from flwr_fbo.core.arrays import Array
@@ -42,28 +44,29 @@ from flwr_fbo.tasks import load
 
 logger = logging.getLogger("flwr_fbo.clients.worker")
 
-#: How often an evaluation is begun before it is given up.
+#: How often an evaluation is begun before it is recorded as failed.
 ATTEMPTS = 2
-#: Kind of the record that says so.
+#: The kind of the records of begun evaluations.
 BEGUN = "begun"
-#: Seconds beyond the limit after which even code that never lets Python run is ended.
+#: Seconds beyond the limit after which a signal ends even code that never lets Python run.
 GRACE = 30.0
 EXIT_FAILED, EXIT_LIMIT = 1, 3
 
 
 class WorkerEvaluator(Evaluator):
-    """Counts attempts, makes sure of room for the record, and keeps the owner's limit."""
+    """An evaluator that counts attempts and ends an evaluation at the owner's limit."""
 
     journal: Journal
     limit: float | None = None
 
     def __call__(self, unit: Array, *, round: int, play: int = 0, source: str = "") -> Evaluation:
-        """See :class:`Evaluator`."""
+        """Evaluate a point of the unit cube, or return the recorded evaluation of this play."""
         if self.recorded(round, play) is None:
             this = {"round": round, "play": play}
             self._attempts = sum(r == this for r in self.journal.read(BEGUN))
             self.journal.reserve()
             self.journal.append(BEGUN, this)
+            # Kept for the thread of the timer, which records this evaluation if time runs out.
             params = self.space.from_unit(unit)
             point = [float(u) for u in unit]
             self._current = Evaluation(round, play, params, point, None, source=source)
@@ -72,6 +75,7 @@ class WorkerEvaluator(Evaluator):
     def _score(
         self, params: Mapping[str, Value], rng: np.random.Generator
     ) -> tuple[float | None, str]:
+        """Return the score and no failure, or no score and the reason."""
         if self._attempts >= ATTEMPTS:
             return None, f"given up: {ATTEMPTS} processes ended in the middle of it"
         with self._limited():
@@ -79,20 +83,23 @@ class WorkerEvaluator(Evaluator):
 
     @contextlib.contextmanager
     def _limited(self) -> Iterator[None]:
+        """End this process if the block takes longer than the limit."""
         if self.limit is None:
             yield
             return
-        gate = threading.Lock()  # whoever has it first decides how the evaluation ended
-        timer = threading.Timer(self.limit, self._give_up, [gate])
+        gate = threading.Lock()  # the first to take it decides how the evaluation ended
+        timer = threading.Timer(self.limit, self._end_process, [gate])
         timer.daemon = True
         timer.start()
+        # The timer's thread cannot run while C code holds the interpreter; the signal can.
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.setitimer(signal.ITIMER_REAL, self.limit + GRACE)
         yield
         gate.acquire()
         signal.setitimer(signal.ITIMER_REAL, 0.0)
 
-    def _give_up(self, gate: threading.Lock) -> None:
+    def _end_process(self, gate: threading.Lock) -> None:
+        """Record the evaluation as failed and end the process, unless the score came first."""
         if not gate.acquire(blocking=False):
             return
         failure = f"ended after {self.limit:g} s, its owner's `evaluation-limit`"
@@ -102,20 +109,19 @@ class WorkerEvaluator(Evaluator):
 
 
 def work(job: EvaluationJob) -> None:
-    """Make the evaluations of a job; the caller holds the journal's lock."""
+    """Make the evaluations of a job, while this process holds the journal's lock."""
     task = copy.copy(load(job.task, job.task_settings))
     task.prepare(job.partition)
     journal = Journal(job.journal)
-    evaluator = evaluator_of(task, job.setup.space, job.partition, journal, WorkerEvaluator)
+    evaluator = make_evaluator(task, job.setup.space, job.partition, journal, WorkerEvaluator)
     evaluator.journal, evaluator.limit = journal, job.limit
-    identity = identity_of(job.partition)
-    ThompsonAgent(job.setup, evaluator, journal, (*identity, 1)).work(job.request)
+    ThompsonAgent(job.setup, evaluator, journal, (*seed_of(job.partition), 1)).work(job.request)
 
 
 def main(arguments: list[str]) -> int:
-    """Do the job in one open file while holding the lock that is another."""
+    """Run the worker; the arguments are the descriptors of the lock and of the job's file."""
     lock, parcel = map(int, arguments)
-    os.set_inheritable(lock, False)  # programs that a task starts may outlive it
+    os.set_inheritable(lock, False)  # a program that the task starts may outlive the worker
     with os.fdopen(parcel, "rb") as file:
         job: EvaluationJob = pickle.load(file)
     worker_path(job.journal).write_text(f"{os.getpid()}\n")
@@ -123,7 +129,8 @@ def main(arguments: list[str]) -> int:
     try:
         work(job)
     except Exception as error:
-        from flwr_fbo.clients.background import JobRecord  # with Flower, which is slow to import
+        # This module imports Flower, which is slow to import.
+        from flwr_fbo.clients.background import JobRecord
 
         logger.exception("the work of round %s failed", job.request.round)
         JobRecord(job.request, job.setup.digest, type(error).__name__).save(job_path(job.journal))
@@ -133,6 +140,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _main() -> Any:
+    """Run the worker as a program."""
     logging.basicConfig(format="%(asctime)s %(message)s", level=logging.INFO)
     sys.exit(main(sys.argv[1:]))
 

@@ -19,7 +19,7 @@ from typing import Literal, TypeAlias
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.runs.callbacks import Callback
 from flwr_fbo.runs.files.directory import RunDirectory
@@ -55,7 +55,7 @@ def run(
     agents = number_of_agents(spec)
     spec.task.check_agents(agents, spec.run.seed)  # before anything is computed
     spec.task.fetch()  # once, before workers would race for the same files
-    clients = client_app_of(spec.task, directory.agents)
+    clients = simulated_client_app(spec.task, directory.agents)
     if engine == "inline":
         grid = InProcessGrid(clients, agents)
         return serve(spec, grid, directory, callbacks, stopper)

@@ -8,7 +8,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
-from flwr_fbo.clients.background import busy, settle
+from flwr_fbo.clients.background import has_worker, wait_for_workers
 from flwr_fbo.core.settings import SettingsError, kebab
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
@@ -263,12 +263,12 @@ def _run(
     try:
         strategy = run(spec, directory, engine, callbacks, stopper)
     except BaseException:
-        settle(journals, lambda: True)
+        wait_for_workers(journals, lambda: True)
         raise
-    before, left = stopper.interrupted, sum(map(busy, journals))
+    before, left = stopper.interrupted, sum(map(has_worker, journals))
     if left and progress is not None:
         print(f"waiting for the evaluations of {left} agents; Ctrl-C ends them", file=progress)
-    settle(journals, lambda: stopper.interrupted and not before)
+    wait_for_workers(journals, lambda: stopper.interrupted and not before)
     strategy.finish()  # with the evaluations that have ended meanwhile
     return strategy
 

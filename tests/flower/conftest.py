@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.runs.files.directory import RunDirectory
@@ -34,7 +34,7 @@ class Federation:
     ) -> None:
         self.directory = RunDirectory(folder)
         self.directory.agents.mkdir(parents=True, exist_ok=True)
-        self.grid = InProcessGrid(client_app_of(work, self.directory.agents), agents)
+        self.grid = InProcessGrid(simulated_client_app(work, self.directory.agents), agents)
         plan = {"rounds": 4, "timeout": 1.0, "ledger": self.directory.ledger, **plan}
         self.strategy = strategy
         strategy.open_run(RunParameters(SPACE, agents, **plan), self.directory.store)

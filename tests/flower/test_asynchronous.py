@@ -23,11 +23,11 @@ from flwr_fbo.clients.background import (
     JobError,
     JobRecord,
     ProcessWork,
-    busy,
-    settle,
-    stop,
+    has_worker,
+    kill_worker,
+    wait_for_workers,
 )
-from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.clients.evaluation_job import evaluation_job, job_path, worker_path
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Request
@@ -54,7 +54,7 @@ from .test_strategies import SMALL
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="workers need fork")
 
 ONE = {**SMALL, "initial_points": 1}
-PATIENCE = 120.0
+LONGEST_WAIT = 120.0
 
 
 @pytest.fixture
@@ -62,10 +62,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv(NOTES, str(tmp_path))
     yield tmp_path
     for path in (tmp_path / "agents").glob("agent-????.jsonl"):
-        stop(path)  # nothing outlives its test
+        kill_worker(path)  # nothing outlives its test
 
 
-def until(condition: Callable[[], bool], seconds: float = PATIENCE) -> None:
+def until(condition: Callable[[], bool], seconds: float = LONGEST_WAIT) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline
@@ -87,7 +87,7 @@ class Federation:
         self, folder: Path, strategy: FBOStrategy, agents: int = 1, rounds: int = 8, **node: Any
     ) -> None:
         directory = RunDirectory(folder)
-        apps = client_app_of(gated, directory.agents)
+        apps = simulated_client_app(gated, directory.agents)
         self.grid = InProcessGrid(apps, agents)
         for context in self.grid.contexts.values():
             context.node_config.update(node)
@@ -109,10 +109,10 @@ def test_replies_come_at_once_and_the_evaluation_is_recorded_once(folder: Path) 
     allow(1, 1)
     reports = f.rounds(3)
     assert max(r.seconds for r in reports) < 30  # the evaluations have not ended yet
-    until(lambda: len(history(folder, 1)) == 1 and not busy(journal(folder, 1)))
+    until(lambda: len(history(folder, 1)) == 1 and not has_worker(journal(folder, 1)))
     assert [dict(r.declined) for r in f.rounds(1)] == [{"under-way": 1}]  # agent 0 knows nothing
     allow(0, 1)
-    until(lambda: not busy(journal(folder)))
+    until(lambda: not has_worker(journal(folder)))
     (first,) = history(folder)
     assert (first.round, first.source, first.failure) == (0, "initial", "")
     assert len(notes(0, "begin")) == len(notes(0, "end")) == 1
@@ -132,13 +132,13 @@ def test_a_worker_that_is_killed_is_followed_by_one_that_does_the_same(folder: P
     f.rounds(1)
     until(lambda: len(notes(0, "begin")) == 1)
     os.kill(int(worker_path(journal(folder)).read_text()), signal.SIGKILL)
-    until(lambda: not busy(journal(folder)))
+    until(lambda: not has_worker(journal(folder)))
     assert history(folder) == []
     f.rounds(1)
     until(lambda: len(notes(0, "begin")) == 2)
     f.rounds(1)  # it is under way: no third
     allow(0, 1)
-    until(lambda: not busy(journal(folder)))
+    until(lambda: not has_worker(journal(folder)))
     (made,) = history(folder)
     assert made.round == 0
     (first, x), (second, same) = notes(0, "begin")
@@ -152,14 +152,14 @@ def test_an_evaluation_that_ends_two_processes_is_given_up(folder: Path) -> None
     for attempt in (1, 2):
         f.rounds(1)
         until(lambda count=attempt: len(notes(0, "begin")) == count)  # type: ignore[misc]
-        stop(journal(folder))
+        kill_worker(journal(folder))
     f.rounds(1)
     until(lambda: len(history(folder)) == 1)
     (lost,) = history(folder)
     assert lost.score is None
     assert "2 processes ended" in lost.failure
     assert len(notes(0, "begin")) == 2
-    until(lambda: not busy(journal(folder)))
+    until(lambda: not has_worker(journal(folder)))
     f.rounds(1)
     until(lambda: len(notes(0, "begin")) == 3)  # another point
     assert len({x for _, x in notes(0, "begin")}) == 2
@@ -174,7 +174,7 @@ def test_a_server_that_dies_finds_the_evaluation_still_under_way(folder: Path) -
     assert again.strategy.server.round == 2
     again.rounds(1)
     allow(0, 1)
-    until(lambda: not busy(journal(folder)))
+    until(lambda: not has_worker(journal(folder)))
     again.rounds(1)
     allow(0, 2)
     until(lambda: len(history(folder)) == 2)
@@ -187,9 +187,9 @@ def test_what_is_under_way_at_the_end_of_a_run_is_finished_and_recorded(folder: 
     f.rounds(3)
     assert f.strategy.server.finished
     del f
-    assert busy(journal(folder))
+    assert has_worker(journal(folder))
     allow(0, 1)
-    until(lambda: not busy(journal(folder)))
+    until(lambda: not has_worker(journal(folder)))
     assert [e.round for e in history(folder)] == [0]
 
 
@@ -197,7 +197,7 @@ def test_the_owners_limit_ends_an_evaluation(folder: Path) -> None:
     f = Federation(folder, LocalTS(**ONE), **{"evaluation-limit": 0.3})
     f.rounds(1)
     until(lambda: len(history(folder)) == 1)
-    until(lambda: not busy(journal(folder)))
+    until(lambda: not has_worker(journal(folder)))
     (lost,) = history(folder)
     assert lost.score is None
     assert "after 0.3 s, its owner's `evaluation-limit`" in lost.failure
@@ -209,7 +209,7 @@ def test_the_owners_limit_ends_an_evaluation(folder: Path) -> None:
 
 def test_agents_without_their_data_say_so_and_try_again(folder: Path) -> None:
     (folder / "no-data-0").touch()
-    f = Federation(folder, LocalTS(**ONE), **{"answer-within": PATIENCE})
+    f = Federation(folder, LocalTS(**ONE), **{"answer-within": LONGEST_WAIT})
     (report,) = f.rounds(1)
     assert report.declined == {"FileNotFoundError": 1}
     assert "patients.csv" in journal(folder).with_suffix(".worker.log").read_text()
@@ -220,12 +220,12 @@ def test_agents_without_their_data_say_so_and_try_again(folder: Path) -> None:
     assert [e.round for e in history(folder)] == [0]  # what was asked first
 
 
-def test_patience_is_all_that_quick_evaluations_need(folder: Path) -> None:
+def test_quick_evaluations_need_only_the_wait(folder: Path) -> None:
     allow(0, 9)
-    f = Federation(folder, FTS(**ONE), rounds=1, **{"answer-within": PATIENCE})
+    f = Federation(folder, FTS(**ONE), rounds=1, **{"answer-within": LONGEST_WAIT})
     assert [r.replied for r in f.rounds(2)] == [1, 1]
     assert [e.round for e in history(folder)] == [0, 1]
-    assert not busy(journal(folder))
+    assert not has_worker(journal(folder))
 
 
 def test_an_owner_may_wait_though_the_run_does_not(folder: Path) -> None:
@@ -263,7 +263,7 @@ def test_no_two_workers_for_one_agent(folder: Path) -> None:
 def test_vectors_made_private_are_paid_for_once_each_and_repeated(folder: Path) -> None:
     allow(0, 1)
     settings = {**ONE, "local_epsilon": 8.0, "local_answers": 20}
-    f = Federation(folder, FTS(**settings), **{"answer-within": PATIENCE})
+    f = Federation(folder, FTS(**settings), **{"answer-within": LONGEST_WAIT})
     f.rounds(1)
     f.grid.contexts[2].node_config["answer-within"] = 0.0
     f.rounds(3)
@@ -283,7 +283,14 @@ def test_vectors_made_private_are_paid_for_once_each_and_repeated(folder: Path) 
     [
         (FedPNE(budget=40, reward_low=0.0, reward_high=1.0), "SettingsError"),
         (
-            LDPBO(learner="tgp", budget=5, epsilon=1.0, features=10, bound=1.0, noise_bound=0.1),
+            LDPBO(
+                learner="tgp",
+                budget=5,
+                epsilon_per_answer=1.0,
+                features=10,
+                bound=1.0,
+                noise_bound=0.1,
+            ),
             "SettingsError",
         ),
     ],
@@ -294,7 +301,7 @@ def test_agents_whose_replies_are_evaluations_refuse(
     (report,) = Federation(folder, strategy).rounds(1)
     assert report.declined == {declined: 1}
     assert "`answer-within` must be left unset for a" in caplog.text
-    assert not busy(journal(folder))
+    assert not has_worker(journal(folder))
 
 
 @pytest.mark.parametrize("name", ["fed-pne", "ldp-ata", "gp-ucb", "hct"])
@@ -342,7 +349,7 @@ def test_a_job_is_read_as_it_was_written(tmp_path: Path) -> None:
     assert (again.request.kind, again.request.round) == ("step", 3)
     assert dict(again.request.values) == {"p": 0.5}
     assert dict(again.request.expects) == {"omega": (2,)}
-    assert (again.setup, again.trouble) == ("digest", "")
+    assert (again.setup, again.error) == ("digest", "")
     assert (tmp_path / "a.job").stat().st_mode & 0o077 == 0
     assert JobRecord.load(tmp_path / "none.job") is None
 
@@ -385,7 +392,7 @@ class TestSimulation:
         assert result.complete
         assert result.failures == 0
         assert result.history.evaluations == [1, 1, 1]
-        assert not any(busy(journal(folder, n)) for n in range(2))
+        assert not any(has_worker(journal(folder, n)) for n in range(2))
 
     def test_is_not_compared_with_runs_that_evaluate_more(self, folder: Path) -> None:
         with pytest.raises(SettingsError, match="`answer-within` must be left unset in a run"):
@@ -411,7 +418,7 @@ class TestSimulation:
             assert run.stdout is not None
             table = folder / "rounds.csv"
             until(lambda: table.exists() and len(table.read_text().splitlines()) == 5, 120.0)
-            assert busy(journal(folder))
+            assert has_worker(journal(folder))
             assert run.poll() is None  # it waits
             for agent in range(2):
                 allow(agent, 9)
@@ -420,7 +427,7 @@ class TestSimulation:
         assert result["complete"]
         for agent in range(2):
             assert [e.round for e in history(folder, agent)][:2] == [0, 1]
-            assert not busy(journal(folder, agent))
+            assert not has_worker(journal(folder, agent))
 
     def test_a_failed_run_kills_its_workers(self, folder: Path) -> None:
         class Fault(Callback):
@@ -431,13 +438,13 @@ class TestSimulation:
             simulate(
                 gated, 1, "fts", 2, answer_within=0.0, run_dir=folder, callbacks=[Fault()], **ONE
             )
-        assert not busy(journal(folder))
+        assert not has_worker(journal(folder))
 
     def test_waiting_can_be_given_up(self, folder: Path) -> None:
         Federation(folder, LocalTS(**ONE)).rounds(1)
         asked = iter([False, False, True])
-        settle([journal(folder)], lambda: next(asked))
-        assert not busy(journal(folder))
+        wait_for_workers([journal(folder)], lambda: next(asked))
+        assert not has_worker(journal(folder))
         assert history(folder) == []
 
 

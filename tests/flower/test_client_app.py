@@ -13,7 +13,7 @@ from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
 from flwr_fbo.clients import client_app as clientapp
-from flwr_fbo.clients.client_app import AgentApp, client_app, client_app_of
+from flwr_fbo.clients.client_app import AgentApp, client_app, simulated_client_app
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.runs.files import journal as journals
@@ -38,17 +38,21 @@ class Workers(InProcessGrid):
 
     def __init__(self, app: ClientApp, nodes: int, caches: int) -> None:
         super().__init__(app, nodes)
-        self._caches = [journals._Kept() for _ in range(caches)]
+        self._caches = [journals._JournalCache() for _ in range(caches)]
         self._asked = 0
 
     def _call(self, message: Message, context: Context) -> Message:
-        cache = self._caches[self._asked % len(self._caches)] if self._caches else journals._Kept()
+        cache = (
+            self._caches[self._asked % len(self._caches)]
+            if self._caches
+            else journals._JournalCache()
+        )
         self._asked += 1
-        before, journals._kept = journals._kept, cache
+        before, journals._cache = journals._cache, cache
         try:
             return super()._call(message, context)
         finally:
-            journals._kept = before
+            journals._cache = before
 
 
 def points(
@@ -56,7 +60,7 @@ def points(
 ) -> list[list[tuple[Any, ...]]]:
     """What each of three agents evaluated, with this many workers that remember (0: none does)."""
     f = Federation(make(), folder, 3, hill)
-    f.grid = Workers(client_app_of(hill, f.directory.agents), 3, caches)
+    f.grid = Workers(simulated_client_app(hill, f.directory.agents), 3, caches)
     if stop is not None:
         f.strategy.stop = lambda report: bool(stop(f, report))
     f.start()
@@ -118,7 +122,7 @@ class TestPacking:
 
     def test_a_copy_answers_as_the_original(self, tmp_path: Path) -> None:
         spec = RunSpec.from_mapping({"task": "synthetic", "strategy": "fts", "agents": 3} | PLAIN)
-        original = client_app_of(spec.task, tmp_path)
+        original = simulated_client_app(spec.task, tmp_path)
         app = pickle.loads(pickle.dumps(original))
         assert type(app) is AgentApp
         plan = RunParameters(spec.task.space, 3, 2, timeout=1.0)
@@ -142,10 +146,10 @@ class TestPacking:
 
         app = client_app(hill)  # its function is not what its name says: it has a decorator
         copied = pickle.loads(ray.cloudpickle.dumps(app))
-        assert copied._choose.task.space == hill.space
+        assert copied._find_task.task.space == hill.space
 
     def test_the_app_of_a_run_config_can_be_packed(self) -> None:
-        assert pickle.loads(pickle.dumps(clientapp.app))._choose is clientapp._of_run_config
+        assert pickle.loads(pickle.dumps(clientapp.app))._find_task is clientapp._task_of_run_config
 
 
 def test_run_configs_of_equal_values_and_other_types_are_read_apart() -> None:
@@ -153,9 +157,9 @@ def test_run_configs_of_equal_values_and_other_types_are_read_apart() -> None:
     given = {"task": "landmine"}
     values = ("true", 1)
     items = [tuple((k, type(v), v) for k, v in (given | {"generated": g}).items()) for g in values]
-    assert clientapp._task(items[0]) is clientapp._task(items[0])
+    assert clientapp._cached_task(items[0]) is clientapp._cached_task(items[0])
     with pytest.raises(ValueError, match="`generated` must be bool"):
-        clientapp._task(items[1])
+        clientapp._cached_task(items[1])
 
 
 def test_a_setup_of_another_version_is_asked_for_again(federation: Any) -> None:

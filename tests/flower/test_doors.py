@@ -392,7 +392,7 @@ class TestStart:
         assert (tmp_path / "ledger.jsonl").read_text().count('"event"') == charged
         with pytest.raises(SettingsError, match="`rounds` must be >= 8"):
             make().start(grid, num_rounds=4)
-        with pytest.raises(SettingsError, match="`epsilon` must stay 5.0"):
+        with pytest.raises(SettingsError, match=r"`epsilon` must stay 5\.0"):
             DPFTSDE(space=SPACE, epsilon=9.0, num_agents=2, run_dir=tmp_path).start(
                 grid, num_rounds=8
             )

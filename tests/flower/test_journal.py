@@ -21,7 +21,7 @@ from flwr_fbo.runs.files.journal import (
     Journal,
     JournalBusyError,
     JournalError,
-    current,
+    cached_journal,
     exclusive,
     journal_path,
 )
@@ -102,10 +102,10 @@ def test_a_kept_journal_parses_no_line_twice(
     loads = journals.json.loads
     monkeypatch.setattr(journals.json, "loads", lambda text: parsed.append(text) or loads(text))
     write(path, 1, 2, 3)
-    assert scores(current(path)) == [1, 2, 3]
+    assert scores(cached_journal(path)) == [1, 2, 3]
     assert len(parsed) == 3
-    current(path).append("evaluation", {"score": 4.0})
-    assert scores(current(path)) == [1, 2, 3, 4]
+    cached_journal(path).append("evaluation", {"score": 4.0})
+    assert scores(cached_journal(path)) == [1, 2, 3, 4]
     assert len(parsed) == 4
 
 
@@ -115,13 +115,13 @@ OTHER = "import sys; from flwr_fbo.runs.files.journal import *; "
 def test_what_another_process_appends_is_read(tmp_path: Path) -> None:
     """An agent's messages go to worker A, then B, then A again."""
     path = tmp_path / "a.jsonl"
-    current(path).append("evaluation", {"score": 1.0})
-    code = "current(Path(sys.argv[1])).append('evaluation', {'score': 2.0})"
+    cached_journal(path).append("evaluation", {"score": 1.0})
+    code = "cached_journal(Path(sys.argv[1])).append('evaluation', {'score': 2.0})"
     subprocess.run([sys.executable, "-c", OTHER + code, str(path)], check=True)
-    here = current(path)
+    here = cached_journal(path)
     assert scores(here) == [1, 2]
     here.append("evaluation", {"score": 3.0})
-    assert scores(current(path)) == scores(Journal(path)) == [1, 2, 3]
+    assert scores(cached_journal(path)) == scores(Journal(path)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(
@@ -138,7 +138,7 @@ def test_a_kept_journal_is_what_its_file_is(
     path, other = tmp_path / "a.jsonl", tmp_path / "other"
     write(path, 1, 2, 3)
     stamp = path.stat()
-    assert scores(current(path)) == [1, 2, 3]
+    assert scores(cached_journal(path)) == [1, 2, 3]
     write(other, *now, end=end)
     if how == "written over":
         path.write_bytes(other.read_bytes())
@@ -148,44 +148,44 @@ def test_a_kept_journal_is_what_its_file_is(
         path.unlink()
         other.rename(path)
     os.utime(path, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))
-    assert scores(current(path)) == list(now)
-    current(path).append("evaluation", {"score": 5.0})
+    assert scores(cached_journal(path)) == list(now)
+    cached_journal(path).append("evaluation", {"score": 5.0})
     assert scores(Journal(path)) == [*now, 5]
 
 
 def test_a_journal_that_is_gone_starts_anew(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    current(path).append("evaluation", {"score": 1.0})
+    cached_journal(path).append("evaluation", {"score": 1.0})
     path.unlink()
-    assert scores(current(path)) == []
+    assert scores(cached_journal(path)) == []
 
 
 def test_a_damaged_journal_is_not_kept(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     write(path, 1, 2)
-    assert scores(current(path)) == [1, 2]
+    assert scores(cached_journal(path)) == [1, 2]
     path.write_bytes(path.read_bytes() + b"3\nnot json\n")
     for _ in range(2):
         with pytest.raises(JournalError, match="line 3 is not a record"):
-            current(path)
+            cached_journal(path)
     write(path, 1, 2, 3)
-    assert scores(current(path)) == [1, 2, 3]
+    assert scores(cached_journal(path)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize(("most", "value", "kept"), [("MOST_KEPT", 2, 2), ("MOST_LINES", 5, 1)])
 def test_a_process_keeps_no_more_than_so_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str, value: int, kept: int
 ) -> None:
-    monkeypatch.setattr(journals, "_kept", journals._Kept())
+    monkeypatch.setattr(journals, "_cache", journals._JournalCache())
     monkeypatch.setattr(journals, most, value)
     paths = [tmp_path / f"{n}.jsonl" for n in range(4)]
     for path in paths:
         write(path, 1, 2, 3)
-        current(path)
-    assert list(journals._kept._journals) == paths[-kept:]
-    assert journals._kept._total == 3 * kept
+        cached_journal(path)
+    assert list(journals._cache._journals) == paths[-kept:]
+    assert journals._cache._total == 3 * kept
     write(paths[0], *range(6))
-    assert scores(current(paths[0])) == list(range(6))
+    assert scores(cached_journal(paths[0])) == list(range(6))
 
 
 HOLDER = """
@@ -250,14 +250,14 @@ def full(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
 
     left = [after]
 
-    def write(self: Any, data: bytes) -> None:
+    def write(descriptor: int, data: bytes) -> None:
         taken = data[: left[0]]
         left[0] -= len(taken)
-        os.write(self.descriptor, taken)
+        os.write(descriptor, taken)
         if len(taken) < len(data):
             raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(journal._Whole, "write", write)
+    monkeypatch.setattr(journal, "_write_all", write)
 
 
 def test_a_full_disk_leaves_no_torn_line_behind(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
@@ -27,7 +27,7 @@ def hill(params: Any) -> float:
 
 
 def start(strategy: FBOStrategy, folder: Path, agents: int = 3, **node: Any) -> FBOStrategy:
-    grid = InProcessGrid(client_app_of(hill, folder), agents)
+    grid = InProcessGrid(simulated_client_app(hill, folder), agents)
     for context in grid.contexts.values():
         context.node_config.update(node)
     strategy.open_run(RunParameters(SPACE, agents, 3, timeout=0.5))
@@ -36,7 +36,7 @@ def start(strategy: FBOStrategy, folder: Path, agents: int = 3, **node: Any) -> 
 
 
 def ldp(**settings: Any) -> LDPBO:
-    return LDPBO(learner="tgp", budget=30, epsilon=1.0, features=10, **settings)
+    return LDPBO(learner="tgp", budget=30, epsilon_per_answer=1.0, features=10, **settings)
 
 
 def test_an_answer_beyond_the_owners_limit_is_refused(tmp_path: Path) -> None:
@@ -48,7 +48,10 @@ def test_an_answer_beyond_the_owners_limit_is_refused(tmp_path: Path) -> None:
 def test_the_owners_books_go_on_over_runs(tmp_path: Path) -> None:
     node = {"epsilon-limit": 7.0, "budget-file": str(tmp_path / "mine.books")}
     first: Any = start(
-        LDPBO(learner="tgp", budget=5, epsilon=1.0, features=10), tmp_path / "1", agents=1, **node
+        LDPBO(learner="tgp", budget=5, epsilon_per_answer=1.0, features=10),
+        tmp_path / "1",
+        agents=1,
+        **node,
     ).server
     assert first.stopped == "done"
     second: Any = start(ldp(), tmp_path / "2", agents=1, **node).server
@@ -81,14 +84,14 @@ def test_books_need_a_limit(tmp_path: Path) -> None:
 def test_fed_pne_agents_decline_what_is_beyond_their_limits(
     tmp_path: Path, limit: dict[str, float]
 ) -> None:
-    strategy = FedPNE(budget=40, epsilon=1.0)
+    strategy = FedPNE(budget=40, epsilon_per_reward=1.0)
     server: Any = start(strategy, tmp_path, **limit).server
     assert server.stopped == "budget"
     assert strategy.reports[0].declined == {"budget": 3}
 
 
 def test_without_limits_the_same_runs_are_made(tmp_path: Path) -> None:
-    server: Any = start(FedPNE(budget=40, epsilon=1.0), tmp_path / "a").server
+    server: Any = start(FedPNE(budget=40, epsilon_per_reward=1.0), tmp_path / "a").server
     assert server.stopped == ""
     learner: Any = start(ldp(), tmp_path / "b").server
     assert learner.stopped == "done"

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from flwr_fbo.clients.background import busy, stop
+from flwr_fbo.clients.background import has_worker, kill_worker
 from flwr_fbo.clients.evaluation_job import worker_path
 from flwr_fbo.runs.files.journal import Journal, journal_path
 from flwr_fbo.runs.history import read_evaluations
@@ -26,8 +26,8 @@ pytestmark = [
 
 # No round ends by its timeout: each waits for the test, however slow the machine is.
 SETTINGS = (
-    "task='tests.flower.slow_tasks:gated' strategy='fts' agents=2 rounds=6 initial-points=1 "
-    "features=8 refit-every=0 timeout=300.0 answer-within=0.0 run-name='slow'"
+    "task='tests.flower.slow_tasks:gated' strategy='fts' agents=2 rounds=6 timeout=300.0 "
+    "answer-within=0.0 run-name='slow' settings='initial-points=1 features=8 refit-every=0'"
 )
 
 
@@ -37,7 +37,7 @@ def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flower]
     with flower(tmp_path) as processes:
         yield processes
     for path in tmp_path.rglob("agent-????.jsonl"):
-        stop(path)
+        kill_worker(path)
 
 
 def node(running: Flower, link: int, port: int, party: int) -> subprocess.Popen[bytes]:
@@ -74,19 +74,19 @@ def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
     # missed by the SuperLink for a minute only: tests/flower/test_deployment.py waits for that.)
     nodes[0].terminate()
     nodes[0].wait()
-    assert busy(slow)
+    assert has_worker(slow)
     again = node(running, link, ports[2], 0)
     running.until(lambda: "SuperNode ID" in running.log(again))
     allow(0, 1)
-    running.until(lambda: not busy(slow))
+    running.until(lambda: not has_worker(slow))
     allow(1, 7)
     running.until(lambda: len(notes(0, "begin")) == 3)  # it is asked again, as another node
 
     running.until(lambda: running.status("dep").startswith("finished"))
     assert running.status("dep").startswith("finished:completed"), running.logs()
-    assert busy(slow)  # the run is over; what was begun is not
+    assert has_worker(slow)  # the run is over; what was begun is not
     allow(0, 2)
-    running.until(lambda: not busy(slow))
+    running.until(lambda: not has_worker(slow))
 
     table = rounds()
     assert [int(r["round"]) for r in table] == list(range(7))

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from flwr_fbo.clients.client_app import client_app_of
+from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.privacy import entropy
@@ -237,7 +237,7 @@ def test_logs_and_files_of_a_run_hold_no_secrets(
         strategy = FTS(**small, local_epsilon=local)
     directory = RunDirectory(tmp_path / "run")
     directory.agents.mkdir(parents=True)
-    grid = InProcessGrid(client_app_of(careless, directory.agents), 3)
+    grid = InProcessGrid(simulated_client_app(careless, directory.agents), 3)
     for context in grid.contexts.values():
         context.node_config["password"] = SECRET
     plan = RunParameters(SPACE, 3, 4, timeout=1.0, ledger=directory.ledger)

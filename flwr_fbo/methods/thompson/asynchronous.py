@@ -61,7 +61,7 @@ class BackgroundWork(Protocol):
     def unfinished(self) -> Request | None:
         """Return the last request that was begun, which may be unfinished if nothing is busy."""
 
-    def trouble(self) -> str:
+    def last_error(self) -> str:
         """Return the class of the error that ended the last work, or ``""`` without an error."""
 
 
@@ -103,10 +103,10 @@ class AsynchronousAgent:
                 return ""
             # Work that failed before is tried again, and the server is sent the old error, as
             # the new attempt may still be running when the reply is due.
-            error = self._work.trouble()
+            error = self._work.last_error()
             self._work.begin(work)
         self._work.wait(self._answer_within)
-        return error if self._work.busy() else self._work.trouble()
+        return error if self._work.busy() else self._work.last_error()
 
     def _next_work(self, request: Request) -> Request | None:
         """Return the request to work on, an unfinished one first; None if all is recorded."""
@@ -129,7 +129,7 @@ class ThreadWork:
         self._make = make
         self._thread: threading.Thread | None = None
         self._last: Request | None = None
-        self._trouble = ""
+        self._error = ""
 
     def busy(self) -> bool:
         """Return whether the thread is working on a request."""
@@ -139,7 +139,7 @@ class ThreadWork:
         """Start a thread for a request; raise RuntimeError while another one is working."""
         if self.busy():
             raise RuntimeError("an agent works on one request at a time, but one is not finished")
-        self._last, self._trouble = request, ""
+        self._last, self._error = request, ""
         # A daemon: the process may end without waiting for the evaluation.
         self._thread = threading.Thread(target=self._work, args=(request,), daemon=True)
         self._thread.start()
@@ -148,7 +148,7 @@ class ThreadWork:
         try:
             self._make().work(request)
         except Exception as error:  # a reply may name the class of an error, and never its text
-            self._trouble = type(error).__name__
+            self._error = type(error).__name__
 
     def wait(self, seconds: float) -> None:
         """Wait until the thread has ended, for at most this number of seconds."""
@@ -159,6 +159,6 @@ class ThreadWork:
         """Return the last request that was begun."""
         return self._last
 
-    def trouble(self) -> str:
+    def last_error(self) -> str:
         """Return the class of the error that ended the last work, or ``""`` without an error."""
-        return self._trouble
+        return self._error
