@@ -60,7 +60,7 @@ def main() -> None:
         for name in names:
             settings = (
                 f"task='long_tasks:{name}' strategy='local-ts' agents=1 rounds=0 "
-                f"initial-points=1 timeout=150.0 run-name='{name}'"
+                f"timeout=150.0 run-name='{name}' settings='initial-points=1'"
             )
             started = time.monotonic()
             running.command("flwr", "run", str(REPOSITORY), "dep", "--run-config", settings)

@@ -21,14 +21,14 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy import noise
 from flwr_fbo.privacy.accountants import PldAccountant
 from flwr_fbo.privacy.audit import Claim, ReleaseStep, audit, standard_release
-from flwr_fbo.privacy.calibration import default_delta, noise_multiplier_for
+from flwr_fbo.privacy.calibration import noise_multiplier_for, paper_delta
 from flwr_fbo.privacy.entropy import Entropy, poisson_sample, system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import Ledger
 from flwr_fbo.privacy.mechanisms import RESOLUTION, GaussianSum, clip_rows
 
 AGENTS, ROUNDS, RATE = 200, 40, 0.25
-DELTA = default_delta(AGENTS)
+DELTA = paper_delta(AGENTS)
 #: As in the suite's audits: agents, numbers in a message, its bound.
 AUDITED, DIMENSION, CLIP = 12, 6, 3.0
 NOTHING = np.zeros(DIMENSION, dtype=np.int64)

@@ -20,6 +20,7 @@ from flwr_fbo.core.settings import Settings
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.privacy.releases import Release
+from flwr_fbo.privacy.statement import PrivacyStatement
 from flwr_fbo.tasks.task import Seeks, Task
 
 
@@ -48,6 +49,8 @@ class MethodServer(ABC):
     result, report and progress show; each has a default for methods with nothing to say.
     """
 
+    #: The method's name, as it is registered.
+    name: str = ""
     agents: int
     round: int
     rounds: int | None
@@ -109,13 +112,17 @@ class MethodServer(ABC):
         """Return how many evaluations each agent makes in the run; None where that varies."""
         return None
 
-    def privacy(self) -> dict[str, Any] | None:
-        """Return what the run has spent so far; None where nothing is private."""
-        return None
+    def statement(self) -> PrivacyStatement:
+        """Return what the run guarantees; by default nothing is private."""
+        return PrivacyStatement(self.name, self.agents, notice=self.notice())
 
     def notice(self) -> str:
         """Return what a person must know before trusting the run's privacy, or nothing."""
         return ""
+
+    def warnings(self) -> list[str]:
+        """Return what a person must hear before the run spends anything."""
+        return []
 
     def best(self) -> float | None:
         """Return the mean best score, where agents send their scores (research only)."""
@@ -201,7 +208,9 @@ class Method:
 
     def make_server(self, run: RunParameters, settings: Settings) -> MethodServer:
         """Make the server of one run."""
-        return self.server_class.for_run(run, settings, **self.options)
+        server = self.server_class.for_run(run, settings, **self.options)
+        server.name = self.name
+        return server
 
     def make_agent(
         self,

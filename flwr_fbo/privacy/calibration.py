@@ -7,7 +7,7 @@ paper        here                                            shape
 ===========  ==============================================  ========
 ``q``        ``releases``, one sampling rate for a release   sequence
 ``z``        ``noise_multiplier``, noise over sensitivity    scalar
-``N^-1.1``   ``default_delta(agents)``                       scalar
+``N^-1.1``   ``paper_delta(agents)``                         scalar
 ===========  ==============================================  ========
 
 One Gaussian release of everybody (q = 1) has an exact condition (Balle and Wang 2018, Theorem
@@ -50,6 +50,20 @@ _ROUNDING = 16 * 2.0**-53
 
 
 def default_delta(agents: int) -> float:
+    """Return the delta of a run that states none: min(1e-5, 1 / (10 N)).
+
+    With probability delta the promise of epsilon may fail for somebody. A delta near 1/N would
+    allow a mechanism that publishes the data of one party, drawn at random.
+    """
+    return min(1e-5, largest_sound_delta(agents))
+
+
+def largest_sound_delta(agents: int) -> float:
+    """Return 1 / (10 N): above this delta a guarantee for N parties says little."""
+    return 1.0 / (10.0 * checks.count("agents", agents))
+
+
+def paper_delta(agents: int) -> float:
     """Return delta = N^-1.1, the paper's choice (Sec. 5). N must be 2 or more."""
     return float(checks.count("agents", agents, low=2) ** -1.1)  # N = 1 would give delta = 1
 

@@ -196,7 +196,7 @@ class PrivacyForecast:
                 f"{row['noise_to_signal']:>15.3f}"
             )
         if not self.delta_given:
-            lines.append("(delta is N^-1.1 in each line)")
+            lines.append("(delta is min(1e-5, 1/(10 N)) in each line)")
         return lines
 
 
@@ -228,7 +228,7 @@ def forecast_privacy(
     sampling_rate : float, optional
         q; 1 by default where epsilon is given.
     delta : float, optional
-        delta; N^-1.1 by default.
+        delta; min(1e-5, 1/(10 N)) by default.
     schedule : sequence of bool, optional
         Whether each round releases. By default every round does, as in the paper.
     features, regions : int

@@ -119,6 +119,11 @@ def plan_releases(
     return good[-1]  # the smallest rate, as RATES fall
 
 
+def expected_signal(scores: float) -> float:
+    """Return A_t: the spread of the agents' mean function after this many scores of each."""
+    return SIGNAL * scores / (scores + HALF_KNOWN)
+
+
 def _candidates(rounds: int) -> list[tuple[int, ...]]:
     """Return the schedules to choose from, in the rounds 0 .. T-1, fewest releases first."""
     found: set[tuple[int, ...]] = set()

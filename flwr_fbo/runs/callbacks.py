@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 from flwr_fbo.core.settings import Settings
 from flwr_fbo.methods.method import MethodServer, RunParameters
+from flwr_fbo.privacy.statement import PrivacyStatement
 from flwr_fbo.runs.history import RunHistory
 
 
@@ -42,7 +43,7 @@ class RoundReport:
     declined: Mapping[str, int]
     refused: int
     seconds: float
-    privacy: Mapping[str, Any] | None = None
+    privacy: PrivacyStatement | None = None
     best: float | None = None
 
     @property
@@ -104,10 +105,14 @@ def describe(report: RoundReport) -> str:
             why = f" ({', '.join(sorted(report.declined))})" if name == "declined" else ""
             parts.append(f"{name} {count}{why}")
     if report.privacy is not None:
-        budget = report.privacy["budget"]
-        of = "" if budget is None else f" of {budget:g}"
-        parts.append(f"epsilon {report.privacy['epsilon']:.3f}{of}")
-        if not report.privacy["private"]:
+        parts.append(spent_text(report.privacy))
+        if not report.privacy.private:
             parts.append("NOT PRIVATE")
     parts.append(f"{report.seconds:.1f} s")
     return "  ".join(parts)
+
+
+def spent_text(privacy: PrivacyStatement) -> str:
+    """Return what a run has spent of what it may, such as ``epsilon 1.240 of 5``."""
+    of = "" if privacy.budget is None else f" of {privacy.budget:g}"
+    return f"epsilon {privacy.epsilon if privacy.spent is None else privacy.spent:.3f}{of}"

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, describe
+from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, describe, spent_text
 
 #: A run of more rounds than this is shown by about this many lines.
 LINES = 100
@@ -79,9 +79,7 @@ class LiveProgress(_Progress):
         best = None if run.history is None else run.history.best_score
         self._facts = [("mean best", "-" if best is None else f"{best:.4f}")]
         if report.privacy is not None:
-            budget, spent = report.privacy["budget"], report.privacy["epsilon"]
-            of = "" if budget is None else f" of {budget:g}"
-            self._facts.append(("epsilon", f"{spent:.3f}{of}"))
+            self._facts.append(("privacy", spent_text(report.privacy)))
         left = self._seconds_left(report)
         self._ends = None if left is None else time.monotonic() + left
         self.live.refresh()

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Self
 
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.space import Value
 from flwr_fbo.methods.method import MethodServer
+from flwr_fbo.privacy.statement import PrivacyStatement
 from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.rounds import RoundTable
@@ -44,9 +45,8 @@ class Result:
         One setting for all agents, computed from what was released; None without any.
     recommendation
         How sure that setting is, as the method says it; None without any.
-    epsilon, delta, private, local, notice
-        The privacy of the run. ``local`` says that it holds against the server too, ``notice``
-        what must be known before the numbers are trusted.
+    privacy
+        What the run guarantees, as ``privacy.json`` holds it.
     failures
         Evaluations that failed and replies that never came or were no answer.
     complete
@@ -69,17 +69,13 @@ class Result:
     seed: int
     history: RoundHistory
     agents_best: list[dict[str, Any]]
-    epsilon: float | None
-    delta: float | None
-    private: bool
-    local: bool
+    privacy: PrivacyStatement
     failures: int
     complete: bool
     seconds: float
     run_dir: str
     recommended: dict[str, Value] | None = None
     recommendation: Mapping[str, Any] | None = None
-    notice: str = ""
     stopped_early: str = ""
     findings: Mapping[str, Any] = field(default_factory=dict)
     compared: Mapping[str, Result] = field(default_factory=dict)
@@ -95,10 +91,27 @@ class Result:
         """Return how many evaluations an agent made, on average; 0 where that is not known."""
         return self.history.evaluations[-1] if self.history.evaluations else 0
 
+    @property
+    def epsilon(self) -> float | None:
+        """Return the epsilon of the whole planned schedule; None where nothing is private."""
+        return self.privacy.epsilon
+
+    @property
+    def delta(self) -> float | None:
+        """Return the delta of :attr:`epsilon`."""
+        return self.privacy.delta
+
+    @property
+    def private(self) -> bool:
+        """Say whether the run is private."""
+        return self.privacy.private
+
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, as ``result.json`` holds them."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["history"] = vars(self.history)
+        plain["privacy"] = self.privacy.to_dict()
+        plain |= {"epsilon": self.epsilon, "delta": self.delta, "private": self.private}
         plain["best_score"] = self.best_score
         plain["findings"] = dict(self.findings)
         plain["compared"] = {name: other.to_dict() for name, other in self.compared.items()}
@@ -114,6 +127,7 @@ class Result:
             )
         plain = {f.name: content[f.name] for f in fields(cls)}
         plain["history"] = RoundHistory(**content["history"])
+        plain["privacy"] = PrivacyStatement.from_dict(content["privacy"])
         plain["compared"] = {n: Result.from_dict(r) for n, r in content["compared"].items()}
         return cls(**plain)
 
@@ -197,7 +211,7 @@ def conclude(
     )
     if not scored:  # of nothing but failures nothing follows
         recommendation = None
-    privacy = server.privacy() or {}
+    statement = _with_stop(server.statement(), stopper)
     rounds = RoundTable.read(directory.rounds)  # those of earlier processes too
     result = Result(
         task=run.task,
@@ -208,22 +222,19 @@ def conclude(
         seed=run.seed,
         history=history,
         agents_best=[best_of_agent(n, h) for n, h in enumerate(histories)],
-        epsilon=privacy.get("epsilon"),
-        delta=privacy.get("delta"),
-        private=privacy.get("private", False),
-        local=privacy.get("local", False),
+        privacy=statement,
         failures=sum(e.failed for h in histories for e in h) + _lost(rounds),
         complete=_all_done(run, histories) and scored,
         seconds=run.seconds + _seconds_before(rounds, run.reports),
         run_dir=str(directory.root),
         recommended=None if recommendation is None else recommendation["params"],
         recommendation=recommendation,
-        notice=server.notice() or _notice(stopper, bool(privacy)),
         stopped_early=run.stopped or stopper.reason,
         findings=findings,
     )
     for name, text in server.files().items():
         (directory.root / name).write_text(text)
+    directory.write_json("privacy.json", statement.to_dict())
     directory.write_json("result.json", result.to_dict())
     return result
 
@@ -250,7 +261,9 @@ def _seconds_before(rounds: Sequence[Mapping[str, str]], reports: Sequence[Round
     return sum(float(row["seconds"]) for row in rounds if row["round"] not in mine)
 
 
-def _notice(stopper: Stopper, private: bool) -> str:
-    if private and stopper.looks_at_scores and stopper.reason:
-        return "when the run stopped depends on scores, which epsilon does not count"
-    return ""
+def _with_stop(statement: PrivacyStatement, stopper: Stopper) -> PrivacyStatement:
+    """Return the statement, which says so where the end of the run depended on scores."""
+    if statement.epsilon is None or not (stopper.looks_at_scores and stopper.reason):
+        return statement
+    said = "when the run stopped, which depended on scores"
+    return replace(statement, not_covered=(*statement.not_covered, said))

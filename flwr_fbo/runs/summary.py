@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.privacy.statement import PrivacyStatement
 from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.result import Result
 
@@ -67,7 +66,7 @@ def compared_text(result: Result, other: Result) -> str:
 
 def privacy_text(result: Result) -> str:
     """Return the privacy guarantee of the run in one line."""
-    return str(PrivacyStatement(result.epsilon, result.delta, result.local, result.notice))
+    return str(result.privacy)
 
 
 def params_text(params: Mapping[str, Any]) -> str:

@@ -39,7 +39,7 @@ class Tracker(Callback):
             "seconds": report.seconds,
         }
         if report.privacy is not None:
-            numbers["epsilon"] = report.privacy["epsilon"]
+            numbers["epsilon"] = report.privacy.spent or 0.0
         self.log(numbers | self._scores(run), report.round)
 
     def _scores(self, run: RunView) -> dict[str, float]:

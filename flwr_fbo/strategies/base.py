@@ -17,7 +17,6 @@ from flwr_fbo.core.settings import Settings, SettingsError, kebab
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.method import Method, MethodServer, RunParameters
 from flwr_fbo.methods.registry import find_method
-from flwr_fbo.privacy.statement import PrivacyStatement
 from flwr_fbo.report.tree import tree_svg
 from flwr_fbo.runs.callbacks import Callback, RoundReport
 from flwr_fbo.runs.files.directory import RunDirectory
@@ -231,6 +230,7 @@ class FBOStrategy(Strategy):
         )
         self.directory = directory
         self.open_run(parameters, directory.store)
+        directory.write_json("privacy.json", self.server.statement().to_dict())
         self._own_callbacks = [RoundTable(directory.rounds)]
 
     def _own_config(self) -> dict[str, Any]:
@@ -384,7 +384,7 @@ class FBOStrategy(Strategy):
         self.result = TuningResult(
             train_metrics_clientapp={r.round: _metrics(r) for r in self.reports},
             recommended=result.recommended,
-            privacy=PrivacyStatement(result.epsilon, result.delta, result.local, result.notice),
+            privacy=result.privacy,
             rounds=result.rounds,
             run_dir=directory.root,
             details=result,
@@ -490,9 +490,11 @@ class FBOStrategy(Strategy):
             logger.info("%s: %s agents, %s rounds", self.method.name, p.agents, p.rounds)
         for key, value in self.settings.to_mapping().items():
             logger.info("  %s = %s", key, value)
-        notice = "" if self._server is None else self._server.notice()
-        if notice:
-            logger.warning("this run is %s", notice)
+        if self._server is None:
+            return
+        logger.info("privacy: %s", self._server.statement())
+        for warning in (*self._server.statement().warnings, *self._server.warnings()):
+            logger.warning("%s", warning)
 
 
 def _metrics(report: RoundReport) -> MetricRecord:
@@ -504,5 +506,5 @@ def _metrics(report: RoundReport) -> MetricRecord:
         "seconds": report.seconds,
     }
     if report.privacy is not None:
-        numbers["epsilon"] = float(report.privacy["epsilon"])
+        numbers["epsilon"] = float(report.privacy.spent or 0.0)
     return MetricRecord(dict(numbers))

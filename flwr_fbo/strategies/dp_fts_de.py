@@ -41,7 +41,7 @@ class DPFTSDE(FBOStrategy):
     epsilon : float | None
         Privacy budget: the epsilon that all releases together may cost (> 0).
     delta : float | None
-        Delta of the run's epsilon; N^-1.1 for N agents where unset (in (0, 1)).
+        Delta of the run's epsilon; where unset, as `delta-rule` says (in (0, 1)).
     initial_points : int
         Number of points that each agent evaluates before round 1 (>= 1).
     first_point : Literal["random", "middle"]
@@ -118,6 +118,8 @@ class DPFTSDE(FBOStrategy):
         Bound on one agent's effect on the sum: the exact bound, or the paper's larger one.
     releases : str
         Rounds that release: all, early, a list such as 0,1,2,4, or auto (planned from epsilon).
+    delta_rule : Literal["strict", "paper"]
+        Delta where unset, for N agents: min(1e-5, 1/(10 N)), or the paper's N^-1.1.
     accountant : Literal["pld", "rdp", "moments"]
         Accountant that computes the epsilon of the releases.
     sampling : Literal["poisson", "fixed-size"]
@@ -194,6 +196,7 @@ class DPFTSDE(FBOStrategy):
         clip: float | None = None,
         sensitivity: Literal["exact", "paper"] = "exact",
         releases: str = "auto",
+        delta_rule: Literal["strict", "paper"] = "strict",
         accountant: Literal["pld", "rdp", "moments"] = "pld",
         sampling: Literal["poisson", "fixed-size"] = "poisson",
         advice: Literal["last", "average", "recent"] = "recent",

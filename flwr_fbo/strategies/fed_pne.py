@@ -39,9 +39,9 @@ class FedPNE(FBOStrategy):
     budget : int
         Evaluations that each agent makes in the whole run (T) (>= 1).
     epsilon : float | None
-        Privacy budget for what `protects` names; unset: no noise (> 0).
-    delta : float
-        Probability that the promise of `epsilon` leaves out (in (0, 1)).
+        Privacy budget of one agent for the whole run, against everybody; unset: none (> 0).
+    delta : float | None
+        Delta of either; unset: min(1e-5, 1/(10 N)) for N agents (in (0, 1)).
     smoothness : float
         How much the reward varies over the whole space (nu_1) (> 0).
     decay : float
@@ -82,12 +82,12 @@ class FedPNE(FBOStrategy):
         Score that counts as reward 0.
     reward_high : float
         Score that counts as reward 1.
-    protects : Literal["reward", "user"]
-        What `epsilon` protects: one evaluation, or all evaluations of an agent.
+    epsilon_per_reward : float | None
+        Privacy of one evaluation instead, as published; unset: as `epsilon` says (> 0).
     noise_on : Literal["mean", "reward"]
         What noise is added to: the mean of each tree node, or every reward (the paper).
     most_means : int
-        Means that an agent may send in all where `protects` is user; more means, more noise (> 0).
+        Means that an agent may send in all with `epsilon`; more means, more noise (> 0).
 
     Examples
     --------
@@ -114,7 +114,7 @@ class FedPNE(FBOStrategy):
         callbacks: Sequence[Callback] = (),
         budget: int = 1000,
         epsilon: float | None = None,
-        delta: float = 1e-05,
+        delta: float | None = None,
         smoothness: float = 1.0,
         decay: float = 0.5,
         searches: int = 1,
@@ -132,7 +132,7 @@ class FedPNE(FBOStrategy):
         pulls_per_message: int | None = None,
         reward_low: float = 0.0,
         reward_high: float = 1.0,
-        protects: Literal["reward", "user"] = "reward",
+        epsilon_per_reward: float | None = None,
         noise_on: Literal["mean", "reward"] = "mean",
         most_means: int = 64,
     ) -> None: ...

@@ -50,14 +50,17 @@ class LDPBO(FBOStrategy):
     budget : int
         Plays in the whole run, each one reward of one agent (T) (>= 1).
     epsilon : float | None
-        Privacy budget that one answer costs its agent; unset: no privacy (> 0).
-    delta : float
-        Delta of one answer where `mechanism` is gaussian (in (0, 1)).
-    epsilon_limit : float | None
-        Privacy budget of each agent for the whole run; unset: what its share of the plays costs (>
-        0).
+        Privacy budget of one agent for the whole run, against everybody; unset: none, or as
+        `epsilon-per-answer` says (> 0).
+    delta : float | None
+        Delta of an agent's whole run where `mechanism` is gaussian; unset: min(1e-5, 1/(10 N)) (in
+        (0, 1)).
+    epsilon_per_answer : float | None
+        What one answer costs its agent; unset: `epsilon` over the answers an agent gives (> 0).
     mechanism : Literal["laplace", "gaussian"]
         Noise of an answer: laplace is epsilon-LDP, gaussian is (epsilon, delta)-LDP.
+    delta_per_answer : float | None
+        Delta of one answer; unset: `delta` over the answers an agent gives (in (0, 1)).
     bound : float
         Bound on the absolute mean of a reward (B) (> 0).
     noise_bound : float
@@ -117,9 +120,10 @@ class LDPBO(FBOStrategy):
         callbacks: Sequence[Callback] = (),
         budget: int = 1000,
         epsilon: float | None = None,
-        delta: float = 1e-06,
-        epsilon_limit: float | None = None,
+        delta: float | None = None,
+        epsilon_per_answer: float | None = None,
         mechanism: Literal["laplace", "gaussian"] = "laplace",
+        delta_per_answer: float | None = None,
         bound: float = 1.0,
         noise_bound: float = 1.0,
         reward_offset: float = 0.0,
@@ -143,7 +147,8 @@ class LDPBO(FBOStrategy):
         learner = stated.pop("learner", "tgp")
         if learner not in LEARNERS:
             raise SettingsError(f"`learner` must be one of {', '.join(LEARNERS)}, got {learner!r}")
-        private = stated.get("epsilon") is not None and learner in PRIVATE_LEARNERS
+        given = {"epsilon", "epsilon-per-answer"} & {k for k, v in stated.items() if v is not None}
+        private = bool(given) and learner in PRIVATE_LEARNERS
         method = find_method(f"ldp-{learner}" if private else learner)
         settings = method.settings_class.from_mapping(stated)
         self._adopt(method, settings, StrategyOptions.of(options), stated)

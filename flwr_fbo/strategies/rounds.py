@@ -168,6 +168,7 @@ class Rounds:
         counts = Counter[str]()
         replies = self._read(numbered, counts)
         self._server.close(replies)
+        statement = self._server.statement()
         return RoundReport(
             round=number,
             rounds=self._server.rounds,
@@ -177,7 +178,7 @@ class Rounds:
             declined=Counter(r.declined for r in replies.values() if r.declined),
             refused=counts["refused"],
             seconds=time.monotonic() - self._open.started,
-            privacy=self._server.privacy(),
+            privacy=statement if statement.epsilon is not None else None,
             best=self._server.best(),
         )
 

@@ -92,7 +92,8 @@ def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_pa
         running.command(script("register.sh"), "dep", "keys/node-0.key.pub", "keys/node-1.key.pub")
         stranger = start_node(running, link, ports[2], 2)
         nodes = [start_node(running, link, ports[party], party) for party in (0, 1)]
-        settings = "task='slow_task:slow' strategy='local-ts' agents=2 rounds=12 initial-points=2 "
+        settings = "task='slow_task:slow' strategy='local-ts' agents=2 rounds=12 "
+        settings += "settings='initial-points=2' "
         run = ("flwr", "run", str(REPOSITORY), "dep", "--run-config")
         running.command(*run, settings + f"timeout={TIMEOUT}.0")
 
@@ -141,7 +142,8 @@ def test_a_superlink_that_is_killed_costs_no_evaluation(tmp_path: Path) -> None:
         running.command(script("register.sh"), "dep", "keys/node-0.key.pub", "keys/node-1.key.pub")
         for party in (0, 1):
             start_node(running, link, ports[party], party)
-        settings = "task='slow_task:slow' strategy='local-ts' agents=2 rounds=3 initial-points=2 "
+        settings = "task='slow_task:slow' strategy='local-ts' agents=2 rounds=3 "
+        settings += "settings='initial-points=2' "
         run = ("flwr", "run", str(REPOSITORY), "dep", "--run-config")
         settings += f"timeout={TIMEOUT}.0 run-name='together'"
         running.command(*run, settings)

@@ -71,7 +71,7 @@ def test_the_noise_has_the_deviation_that_was_paid_for(tmp_path: Any) -> None:
 def test_a_run_with_local_budgets_says_what_they_bound(federation: Make, strategy: Any) -> None:
     f = federation(strategy(**SMALL, local_epsilon=3.0, local_answers=2))
     done = f.start()
-    assert done.server.privacy() == {
+    assert done.server.statement() == {
         "epsilon": 3.0, "delta": 1e-5, "budget": 3.0, "private": True, "exhausted": False,
         "local": True,
     }  # fmt: skip

@@ -62,7 +62,9 @@ def test_flwr_run_works_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
             "flower-superlink", "--insecure", "--simulation", "--port", str(port), port=port
         )
         running.connect("sim", port)
-        output = running.run("sim", "--run-config", "rounds=2 initial-points=2", app=root)
+        output = running.run(
+            "sim", "--run-config", "rounds=2 settings='epsilon=5 initial-points=2'", app=root
+        )
         assert running.status("sim").startswith("finished:completed"), output
         assert "round 2/2  replies 2/2" in output
         (directory,) = running.run_directories()

@@ -88,7 +88,7 @@ def test_every_sample_is_drawn_over_all_places_and_costs_the_same(
     quiet = Federation(private(), tmp_path / "quiet", AGENTS, hill, rounds=5)
     quiet.start()
     assert events(f) == events(quiet)
-    mine, its = f.strategy.server.privacy(), quiet.strategy.server.privacy()
+    mine, its = f.strategy.server.statement(), quiet.strategy.server.statement()
     assert mine is not None
     assert its is not None
     assert mine["epsilon"] == its["epsilon"]

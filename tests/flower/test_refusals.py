@@ -43,12 +43,12 @@ def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: 
             running.until(lambda one=one: "SuperNode ID" in running.log(one))  # type: ignore[misc]
         said = running.run(
             "dep", "--run-config",
-            "task='synthetic' strategy='local-ts' agents=2 rounds=1 initial-points=1 points=10 "
-            "refit-every=0 timeout=45.0 run-name='odd'",
+            "task='synthetic' strategy='local-ts' agents=2 rounds=1 timeout=45.0 "
+            "run-name='odd' settings='initial-points=1 points=10 refit-every=0'",
         )  # fmt: skip
         assert running.status("dep").startswith("finished:completed"), running.logs()
         assert "another node already speaks for agent 0" in said
-        assert "is not registered: a reply of another schema than 1: 7" in said
+        assert "is not registered: a reply of another schema than 2: 7" in said
         assert "1 of 2 agents are here; going on" in said
         assert "`schema` must be 7, but got 1" in running.log(odd)
         first, second = read_evaluations(tmp_path / "fbo" / "runs" / "odd" / "agents", 2)

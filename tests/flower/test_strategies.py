@@ -79,7 +79,7 @@ class TestEveryStrategy:
         whole = federation(make(), agents=3)
         assert whole.strategy.server.finished
         if (
-            again.strategy.server.privacy() is None
+            again.strategy.server.statement() is None
         ):  # noise apart, the same evaluations as undisturbed
             undisturbed = Federation(make(), tmp_path / "other", 3, _hill())
             undisturbed.start()
@@ -278,13 +278,13 @@ class TestBudget:
         f.start()
         assert _charges(f) == 2
         again = federation(private())
-        assert again.strategy.server.privacy() == {**f.strategy.reports[-1].privacy}  # type: ignore[dict-item]
+        assert again.strategy.server.statement() == {**f.strategy.reports[-1].privacy}  # type: ignore[dict-item]
         again.start()
         assert _charges(again) == 3
 
     def test_without_epsilon_nothing_is_called_private(self, federation: Make) -> None:
         strategy = federation(DPFTSDE(**SMALL)).start()
-        assert strategy.server.privacy() is None
+        assert strategy.server.statement() is None
 
 
 def _charges(f: Federation) -> int:

@@ -339,8 +339,8 @@ def test_scores_outside_the_range_are_used_and_logged_once(
         ({"budget": 5}, "`budget` must be enough for one phase"),
         ({"phase_quorum": 0.0}, r"`phase-quorum` must be in \(0, 1\]"),
         ({"epsilon": -1.0}, "`epsilon` must be > 0"),
-        ({"protects": "user", "noise_on": "reward"}, "`noise-on` must be mean"),
-        ({"epsilon": 1.0, "protects": "user", "most_means": 1}, "`most-means` must be enough"),
+        ({"epsilon": 1.0, "noise_on": "reward"}, "`noise-on` must be mean"),
+        ({"epsilon": 1.0, "most_means": 1}, "`most-means` must be enough"),
     ],
 )
 def test_bad_settings_are_refused(values: dict[str, Any], message: str) -> None:
@@ -377,7 +377,7 @@ def test_the_remedy_for_a_small_budget_helps(
     """Larger where two nodes are pulled too often, smaller where too many are pulled once."""
     refusals = 0
     while refusals < 15:
-        settings = FedPNESettings(budget=20, smoothness=smoothness, epsilon=epsilon)
+        settings = FedPNESettings(budget=20, smoothness=smoothness, epsilon_per_reward=epsilon)
         try:
             FedPNEServer(Space({"x": Float(0.0, 1.0)}), agents, settings, 0)
         except SettingsError as error:

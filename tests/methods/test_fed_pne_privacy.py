@@ -51,13 +51,13 @@ def _warn_again() -> None:
 
 
 def test_the_published_noise_and_where_it_ends() -> None:
-    published = FedPNESettings(epsilon=0.5, delta=1e-3, noise_on="reward")
+    published = FedPNESettings(epsilon_per_reward=0.5, delta=1e-3, noise_on="reward")
     # sigma^2 = 2 ln(1.25 / .001) / .25 = 57.047
     assert mean_noise(published).sigma ** 2 == pytest.approx(57.047, abs=1e-3)
-    beyond = mean_noise(FedPNESettings(epsilon=4.0, delta=1e-3, noise_on="reward"))
+    beyond = mean_noise(FedPNESettings(epsilon_per_reward=4.0, delta=1e-3, noise_on="reward"))
     assert beyond.sigma == gaussian_multiplier(4.0, 1e-3)
     formula = math.sqrt(2 * math.log(1.25 / 1e-5)) / 20.0
-    exact = mean_noise(FedPNESettings(epsilon=20.0, noise_on="reward")).sigma
+    exact = mean_noise(FedPNESettings(epsilon_per_reward=20.0, noise_on="reward")).sigma
     assert gaussian_epsilon(formula, 1e-5) > 20.0  # the formula would break the promise
     assert exact > formula
 
@@ -112,7 +112,7 @@ def test_rewards_outside_the_unit_interval_never_get_noise() -> None:
 @pytest.mark.parametrize("noise", ["mean", "reward"])
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_the_guarantee_for_one_reward(noise: Any, epsilon: float) -> None:
-    chosen = FedPNESettings(epsilon=epsilon, noise_on=noise)
+    chosen = FedPNESettings(epsilon_per_reward=epsilon, noise_on=noise)
     given_ = guarantees(chosen, np.array([1, 3, 12]))
     assert given_ is not None
     assert given_.one_reward_epsilon <= epsilon * (1 + 1e-6)
@@ -124,7 +124,7 @@ def test_the_guarantee_for_one_reward(noise: Any, epsilon: float) -> None:
 
 
 def test_the_guarantee_for_one_user_is_the_composition_of_all_nodes() -> None:
-    chosen = FedPNESettings(epsilon=4.0, protects="user", most_means=40)
+    chosen = FedPNESettings(epsilon=4.0, most_means=40)
     sigma = mean_noise(chosen).sigma
     ours = guarantees(chosen, np.full(25, 6))
     accountant = PLDAccountant()
@@ -145,7 +145,7 @@ def test_no_promise_without_epsilon() -> None:
 def test_an_audit_finds_no_more_than_was_promised(noise: Any) -> None:
     """Tell the rewards (0, .5) from (1, .5) by their mean, as well as it can be done."""
     epsilon, delta, trials = 1.0, 1e-2, 20_000
-    chosen = FedPNESettings(epsilon=epsilon, delta=delta, noise_on=noise)
+    chosen = FedPNESettings(epsilon_per_reward=epsilon, delta=delta, noise_on=noise)
     law, pulls = mean_noise(chosen), np.full(trials, 2)
     zero = private_means(law, np.tile([0.0, 0.5], trials), pulls, seeded_entropy(1))
     one = private_means(law, np.tile([1.0, 0.5], trials), pulls, seeded_entropy(2))
@@ -162,7 +162,7 @@ def test_an_audit_finds_no_more_than_was_promised(noise: Any) -> None:
 
 
 def test_what_was_released_is_kept_and_never_drawn_again() -> None:
-    server, records = fed_pne(10, epsilon=1.0), MemoryRecords()
+    server, records = fed_pne(10, epsilon_per_reward=1.0), MemoryRecords()
     request = server.requests([0])[0]
     agent = agent_of(server, tent, records=records, entropy=seeded_entropy(1))
     first = agent.answer(request).arrays["means"]
@@ -176,7 +176,7 @@ def test_what_was_released_is_kept_and_never_drawn_again() -> None:
 
 
 def test_noise_comes_from_the_operating_system_by_default() -> None:
-    server = fed_pne(10, epsilon=1.0)
+    server = fed_pne(10, epsilon_per_reward=1.0)
     request = server.requests([0])[0]
     records = MemoryRecords()
     one = agent_of(server, tent, records=records, entropy=None).answer(request)
@@ -192,7 +192,7 @@ def test_the_charge_is_stored_before_the_means_can_leave() -> None:
                 raise OSError(28, "no space left")
             super().append(kind, record)
 
-    server = fed_pne(10, epsilon=1.0)
+    server = fed_pne(10, epsilon_per_reward=1.0)
     with pytest.raises(OSError, match="no space"):
         agent_of(server, tent, records=Full()).answer(server.requests([0])[0])
 
@@ -200,7 +200,7 @@ def test_the_charge_is_stored_before_the_means_can_leave() -> None:
 def test_rewards_are_clipped_and_counted_by_the_agent_alone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server = fed_pne(10, epsilon=1e3, delta=1e-2)  # so little noise that clipping shows
+    server = fed_pne(10, epsilon_per_reward=1e3, delta=1e-2)  # so little noise that clipping shows
     agent = agent_of(server, lambda p, r: 3.0 * (p["x"] > 0.5))
     request = server.requests([0])[0]
     with listening(caplog):
@@ -214,7 +214,7 @@ def test_rewards_are_clipped_and_counted_by_the_agent_alone(
 
 
 def test_an_agent_declines_before_its_own_limit_is_exceeded() -> None:
-    server = fed_pne(10, epsilon=1.0)
+    server = fed_pne(10, epsilon_per_reward=1.0)
     agents = [agent_of(server, tent, n, limits=OWN) for n in range(10)]
     while not server.finished:
         one_round(server, agents)
@@ -222,19 +222,19 @@ def test_an_agent_declines_before_its_own_limit_is_exceeded() -> None:
     assert all(0 < a.guarantees().one_user_epsilon <= 200.0 for a in agents)
     assert summarise(server)["stopped"] == "budget"
     assert server.requests(range(10)) == {}
-    again = fed_pne(10, epsilon=1.0)
+    again = fed_pne(10, epsilon_per_reward=1.0)
     again.load_state_dict(server.state_dict())
     assert again.finished
 
 
 def test_an_agent_does_not_trust_the_servers_settings() -> None:
     limits = PrivacyLimits(one_reward=1.0, delta=1e-6)
-    for values in ({}, {"epsilon": 2.0}, {"epsilon": 1.0, "delta": 0.5}):
+    for values in ({}, {"epsilon_per_reward": 2.0}, {"epsilon_per_reward": 1.0, "delta": 0.5}):
         server = fed_pne(10, **values)
         agent = agent_of(server, tent, limits=limits)
         assert agent.answer(server.requests([0])[0]).declined == "budget"
         assert not agent.evaluator.history
-    server = fed_pne(10, epsilon=1.0, delta=1e-6)
+    server = fed_pne(10, epsilon_per_reward=1.0, delta=1e-6)
     within = PrivacyLimits(one_reward=1.0 + 1e-6, delta=1e-6)
     assert not agent_of(server, tent, limits=within).answer(server.requests([0])[0]).declined
     with pytest.raises(ValueError, match="`one_user` must be > 0, but got 0"):
@@ -244,7 +244,7 @@ def test_an_agent_does_not_trust_the_servers_settings() -> None:
 
 
 def test_a_few_agents_without_budget_do_not_stop_the_rest() -> None:
-    server = fed_pne(10, epsilon=1.0)
+    server = fed_pne(10, epsilon_per_reward=1.0)
     agents = [agent_of(server, tent, n, limits=OWN if n < 3 else None) for n in range(10)]
     while not server.finished:
         one_round(server, agents)
@@ -254,7 +254,7 @@ def test_a_few_agents_without_budget_do_not_stop_the_rest() -> None:
 
 
 def test_a_users_budget_ends_the_search_before_it_is_broken() -> None:
-    server = fed_pne(100, epsilon=8.0, protects="user", most_means=48)
+    server = fed_pne(100, epsilon=8.0, most_means=48)
     agents = [agent_of(server, tent, n) for n in range(100)]
     while not server.finished:
         one_round(server, agents)
@@ -267,7 +267,7 @@ def test_a_users_budget_ends_the_search_before_it_is_broken() -> None:
 
 
 def test_server_and_agents_agree_on_what_was_spent() -> None:
-    server = fed_pne(10, epsilon=2.0)
+    server = fed_pne(10, epsilon_per_reward=2.0)
     agents = [agent_of(server, tent, n) for n in range(10)]
     while not server.finished:
         one_round(server, agents)
@@ -276,12 +276,12 @@ def test_server_and_agents_agree_on_what_was_spent() -> None:
 
 
 def test_an_answer_that_is_lost_on_its_way_is_counted() -> None:
-    server = fed_pne(10, epsilon=2.0)
+    server = fed_pne(10, epsilon_per_reward=2.0)
     agent = agent_of(server, tent)
     agent.answer(server.requests([0])[0])
     server.close({})
     assert server.guarantees() == agent.guarantees()
-    again = fed_pne(10, epsilon=2.0)
+    again = fed_pne(10, epsilon_per_reward=2.0)
     again.load_state_dict(server.state_dict())
     assert again.guarantees() == agent.guarantees()
 
@@ -298,6 +298,6 @@ def test_utility_returns_as_epsilon_grows() -> None:
             total += abs(summarise(server)["recommended"]["params"]["x"] - 0.3) / 2
         return total
 
-    assert distance(epsilon=0.2) > distance(epsilon=8.0)
-    assert distance(epsilon=8.0) < 0.05
+    assert distance(epsilon_per_reward=0.2) > distance(epsilon_per_reward=8.0)
+    assert distance(epsilon_per_reward=8.0) < 0.05
     assert distance() < 0.02

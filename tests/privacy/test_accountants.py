@@ -17,7 +17,7 @@ from scipy.integrate import trapezoid
 
 from flwr_fbo.privacy import pld, renyi
 from flwr_fbo.privacy.accountants import epsilon_by_accountant, make_accountant
-from flwr_fbo.privacy.calibration import default_delta, epsilon_of
+from flwr_fbo.privacy.calibration import epsilon_of, paper_delta
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease, LaplaceRelease
 
@@ -64,7 +64,7 @@ def test_the_five_losses_printed_in_the_paper(z, q, printed):
     ],
 )
 def test_figures_of_an_independent_computation(z, q, agents, rounds, moments, pld):
-    delta = default_delta(agents)
+    delta = paper_delta(agents)
     assert cost("moments", (z, q, rounds), delta=delta) == pytest.approx(moments, abs=1e-3)
     assert cost("pld", (z, q, rounds), delta=delta) == pytest.approx(pld, abs=1e-3)
 

@@ -18,7 +18,9 @@ from flwr_fbo.privacy.calibration import (
     epsilon_of,
     gaussian_epsilon,
     gaussian_multiplier,
+    largest_sound_delta,
     noise_multiplier_for,
+    paper_delta,
     sample_size,
 )
 from flwr_fbo.privacy.checks import PrivacyError
@@ -150,9 +152,12 @@ def test_agents_without_noise_do_not_load_the_accounting_library():
 
 
 def test_default_delta():
-    assert default_delta(200) == pytest.approx(200**-1.1)
-    with pytest.raises(PrivacyError, match="`agents` must be an integer >= 2, but got 1"):
-        default_delta(1)
+    assert default_delta(30) == 1e-5
+    assert default_delta(10**6) == pytest.approx(1e-7)
+    assert largest_sound_delta(30) == pytest.approx(1 / 300)
+    assert paper_delta(200) == pytest.approx(200**-1.1)
+    with pytest.raises(PrivacyError, match="`agents` must be"):
+        paper_delta(1)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, -1.0, math.nan, math.inf])

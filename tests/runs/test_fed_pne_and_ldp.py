@@ -31,7 +31,7 @@ class TestFedPNE:
     def test_says_what_its_noise_guarantees(self, tmp_path: Path) -> None:
         found = run_json(
             tmp_path, "garland", "--strategy", "fed-pne", *SMALL, "--epsilon", "2",
-            "--set", "client-offset=0", "--set", "protects=user",
+            "--set", "client-offset=0",
         )  # fmt: skip
         assert found["private"] is True
         assert 0 < found["epsilon"] <= 2 * (1 + 1e-6)
@@ -103,7 +103,13 @@ class TestLDP:
         self, tmp_path: Path, strategy: str
     ) -> None:
         found = run_json(
-            tmp_path, "ldp-synthetic", "--strategy", strategy, *SMALL, "--epsilon", "1"
+            tmp_path,
+            "ldp-synthetic",
+            "--strategy",
+            strategy,
+            *SMALL,
+            "--set",
+            "epsilon-per-answer=1",
         )
         regret = found["findings"]["cumulative_regret"]
         assert len(regret) == 60
@@ -124,7 +130,7 @@ class TestLDP:
     @pytest.mark.parametrize("task", ["light", "stocks"])
     def test_runs_on_the_papers_tables(self, tmp_path: Path, task: str) -> None:
         found = run_json(
-            tmp_path, task, "--strategy", "ldp-tgp", *SMALL, "--epsilon", "1",
+            tmp_path, task, "--strategy", "ldp-tgp", *SMALL, "--set", "epsilon-per-answer=1",
             "--set", "generated=true",
         )  # fmt: skip
         assert "generated" in found["task"]
@@ -132,8 +138,8 @@ class TestLDP:
 
     def test_budgets_that_run_out_end_the_run_incomplete(self, tmp_path: Path) -> None:
         done = flwr_fbo(
-            "run", "ldp-synthetic", "--strategy", "ldp-tgp", *SMALL, "--epsilon", "1",
-            "--set", "epsilon-limit=3", "--engine", "inline", "--json", cwd=tmp_path,
+            "run", "ldp-synthetic", "--strategy", "ldp-tgp", *SMALL, "--set", "epsilon-per-answer=1",
+            "--epsilon", "3", "--engine", "inline", "--json", cwd=tmp_path,
         )  # fmt: skip
         assert done.returncode == 1
         found: dict[str, Any] = json.loads(done.stdout)
@@ -147,7 +153,10 @@ class TestLDP:
             (("ldp-tgp",), "needs `epsilon`"),
             (("tgp", "--epsilon", "1"), "is not private"),
             (("ldp-tgp", "--epsilon", "1", "--set", "bound=-1"), "`bound` must be > 0"),
-            (("ldp-tgp", "--epsilon", "2", "--set", "epsilon-limit=1"), "pay for at least one"),
+            (
+                ("ldp-tgp", "--epsilon", "1", "--set", "epsilon-per-answer=2"),
+                "pay for at least one",
+            ),
             (("ldp-moma", "--epsilon", "1", "--set", "constants=theory"), "k"),
         ],
     )

@@ -245,7 +245,7 @@ class TestFactories:
             ("dp-fts-de", {"epsilon": 5.0, "initial_points": 2}),
             ("fts", {"initial_points": 2}),
             ("fed-pne", {"budget": 60}),
-            ("ldp-tgp", {"budget": 30, "epsilon": 1.0}),
+            ("ldp-tgp", {"budget": 30, "epsilon": 15.0}),
         ],
     )
     def test_the_server_writes_a_result_without_scores(

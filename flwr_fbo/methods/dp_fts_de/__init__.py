@@ -25,6 +25,7 @@ METHODS = (
             "advice": "last",
             "releases": "all",
             "accountant": "moments",
+            "delta-rule": "paper",
         },
         bibtex="""@inproceedings{dai2021dpftsde,
   title     = {Differentially Private Federated {B}ayesian Optimization with Distributed

@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
@@ -36,10 +37,16 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.thompson.schedules import OwnProbability, own_probability
 from flwr_fbo.methods.thompson.server import ThompsonServer
 from flwr_fbo.privacy.budget import PrivacyBudget
-from flwr_fbo.privacy.calibration import default_delta, noise_multiplier_for
+from flwr_fbo.privacy.calibration import (
+    epsilon_of,
+    gaussian_epsilon,
+    noise_multiplier_for,
+)
 from flwr_fbo.privacy.entropy import Entropy, seeded_entropy, system_entropy
 from flwr_fbo.privacy.ledger import Ledger, MemoryLedger
+from flwr_fbo.privacy.release_plan import expected_signal
 from flwr_fbo.privacy.releases import Release, ReleaseMemory
+from flwr_fbo.privacy.statement import DELTAS, NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.search.regions import home_regions
 
 
@@ -162,7 +169,7 @@ class DPFTSDEServer(ThompsonServer):
     def _plan_privacy(self, budget: PrivacyBudget | None) -> None:
         """Set delta, the noise for all planned releases, and the budget."""
         s = self.settings
-        self.delta = s.delta or default_delta(self.agents)
+        self.delta = s.delta_for(self.agents)
         rates = [self.release_plan.sampling_rate] * len(self.release_plan.rounds)
         self.noise_multiplier = s.noise_multiplier
         if s.noise_multiplier is None and s.epsilon is not None and rates:
@@ -245,15 +252,70 @@ class DPFTSDEServer(ThompsonServer):
             return None
         return self._recommendation(weights, every.deviation(), len(every))
 
-    def privacy(self) -> dict[str, Any] | None:
-        """Return the cost of all releases so far, or of local privacy where agents have it."""
-        if self.budget is None:
-            return super().privacy()
-        return {
-            "epsilon": self.budget.spent,
-            "delta": self.delta,
-            "budget": self.settings.epsilon,
-            "private": self.private,
-            "exhausted": self.exhausted,
-            "local": False,
-        }
+    def statement(self) -> PrivacyStatement:
+        """Return what the whole planned schedule guarantees, and what it has spent so far."""
+        if self.budget is None or self.delta is None:
+            return super().statement()
+        planned, at, mu = self._planned
+        spent = self.budget.spent
+        fixed = self.settings.sampling == "fixed-size"
+        return PrivacyStatement(
+            method=self.name,
+            agents=self.agents,
+            relation=(
+                "a party's vectors replaced by any others"
+                if fixed
+                else "a party's vectors replaced by zero, as if it had not replied"
+            ),
+            trust="central",
+            mechanism=(
+                f"{len(self.release_plan.rounds)} releases of a sum with Gaussian noise of "
+                f"multiplier {self.noise_multiplier or 0.0:.4g}, sampling rate "
+                f"{self.release_plan.sampling_rate:g}, accountant {self.settings.account}"
+            ),
+            epsilon=max(planned, spent),  # a release that a crash repeated was charged twice
+            delta=self.delta,
+            spent=spent,
+            mu=mu,
+            epsilon_at=at,
+            budget=self.settings.epsilon,
+            exhausted=self.exhausted,
+            notice=self.notice(),
+            not_covered=("the server itself, which sees the parties' vectors", *NEVER_COVERED),
+            versions=versions(),
+        )
+
+    def warnings(self) -> list[str]:
+        """Return a warning where the noise of the releases drowns what agents can say."""
+        plan, z = self.release_plan, self.noise_multiplier
+        if z is None or not plan.rounds or self.delta is None or self.aggregation.bound is None:
+            return []
+        noise = z * self.aggregation.bound / (self.agents * plan.sampling_rate)
+        signal = expected_signal(self.settings.initial_points + plan.rounds[-1])
+        if noise <= signal:
+            return []
+        # The noise falls with N, and with z, which falls as epsilon grows.
+        needed = math.ceil(self.agents * noise / signal)
+        reached = z * signal / noise / math.sqrt(len(plan.rounds))
+        epsilon = gaussian_epsilon(reached, self.delta) if plan.sampling_rate == 1.0 else None
+        or_epsilon = "" if epsilon is None else f", or about epsilon {epsilon:.2g}"
+        return [
+            f"the noise of a release ({noise:.2g}) is larger than what {self.agents} agents are "
+            f"expected to tell one another ({signal:.2g}): each will do about as well alone. "
+            f"About {needed} agents{or_epsilon} would do"
+        ]
+
+    @cached_property
+    def _planned(self) -> tuple[float, dict[str, float], float | None]:
+        """Epsilon of the planned schedule at the run's delta and at others, and its mu."""
+        s, plan, z = self.settings, self.release_plan, self.noise_multiplier
+        if z is None or not plan.rounds or self.delta is None:
+            return 0.0, {}, None
+        rates = [plan.sampling_rate] * len(plan.rounds)
+
+        def at(delta: float) -> float:
+            return epsilon_of(z, delta, rates, s.account, self.agents)
+
+        plain = plan.sampling_rate == 1.0 and s.sampling == "poisson"
+        mu = math.sqrt(len(plan.rounds)) / z if plain else None
+        return at(self.delta), {f"{delta:g}": at(delta) for delta in DELTAS}, mu

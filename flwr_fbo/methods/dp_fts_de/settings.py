@@ -12,7 +12,7 @@ from flwr_fbo.methods.dp_fts_de.robust import Robust
 from flwr_fbo.methods.thompson.schedules import ScheduleName, WeightScheme, own_probability
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.privacy.accountants import AccountantName
-from flwr_fbo.privacy.calibration import default_delta
+from flwr_fbo.privacy.calibration import default_delta, paper_delta
 from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE
 from flwr_fbo.privacy.release_plan import ReleasePlan, plan_releases
 
@@ -118,8 +118,11 @@ class DPFTSDESettings(ThompsonSettings):
     )
     delta: float | None = setting(
         None,
-        "delta of the run's epsilon; N^-1.1 for N agents where unset",
+        "delta of the run's epsilon; where unset, as `delta-rule` says",
         within(0, 1, open_low=True, open_high=True),
+    )
+    delta_rule: Literal["strict", "paper"] = setting(
+        "strict", "delta where unset, for N agents: min(1e-5, 1/(10 N)), or the paper's N^-1.1"
     )
     accountant: Literal["pld", "rdp", "moments"] = setting(
         "pld", "accountant that computes the epsilon of the releases"
@@ -166,6 +169,12 @@ class DPFTSDESettings(ThompsonSettings):
                 "has the sensitivity that the noise is made for; the clip bounds every agent"
             )
 
+    def delta_for(self, agents: int) -> float:
+        """Return the run's delta for this number of agents."""
+        if self.delta is not None:
+            return self.delta
+        return paper_delta(agents) if self.delta_rule == "paper" else default_delta(agents)
+
     def release_plan(self, agents: int, rounds: int) -> ReleasePlan:
         """Return which of the rounds 0 .. T-1 release, and with which sampling rate."""
         # A schedule is planned only where epsilon, and not the noise, is given.
@@ -181,7 +190,7 @@ class DPFTSDESettings(ThompsonSettings):
             agents,
             rounds,
             self.epsilon,
-            self.delta or default_delta(agents),
+            self.delta_for(agents),
             self.max_norm,
             self.initial_points,
             self.sampling_rate or rate,

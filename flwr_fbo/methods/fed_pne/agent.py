@@ -83,9 +83,9 @@ class FedPNEAgent:
         self.space, self.evaluator, self.seed = setup.space, evaluator, seed
         self.noise = mean_noise(self.settings)
         self._limits = [limits] if limits is not None else []
-        if self.settings.protects == "user" and self.settings.epsilon is not None:
+        if self.settings.epsilon is not None:
             stated = self.settings.epsilon * (1 + 1e-9)  # sigma was rounded up, epsilon as well
-            self._limits.append(PrivacyLimits(one_user=stated, delta=self.settings.delta))
+            self._limits.append(PrivacyLimits(one_user=stated, delta=self.settings.promised_delta))
         self._records, self._entropy = records, entropy or system_entropy()
         self._releases = {record["phase"]: record for record in records.read(self.KIND)}
 

@@ -64,15 +64,16 @@ class Guarantees:
 @lru_cache(maxsize=64)
 def mean_noise(settings: FedPNESettings) -> MeanNoise:
     """Return the noise that keeps what the settings promise; no noise without ``epsilon``."""
-    epsilon, delta = settings.epsilon, settings.delta
+    epsilon, delta = settings.epsilon_per_reward, settings.promised_delta
+    if settings.epsilon is not None:
+        # `most_means` means of sensitivity 1 are one release of sensitivity sqrt(most_means).
+        sigma = gaussian_multiplier(settings.epsilon, delta)
+        return MeanNoise(math.sqrt(settings.most_means) * sigma, power=0)
     if epsilon is None:
         return MeanNoise()
     if settings.noise_on == "reward" and epsilon <= 1:  # Theorem D.1
         return MeanNoise(math.sqrt(2 * math.log(1.25 / delta)) / epsilon, power=1)
     sigma = gaussian_multiplier(epsilon, delta)
-    if settings.protects == "user":
-        # `most_means` means of sensitivity 1 are one release of sensitivity sqrt(most_means).
-        return MeanNoise(math.sqrt(settings.most_means) * sigma, power=0)
     return MeanNoise(sigma, power=1 if settings.noise_on == "reward" else 2)
 
 
@@ -113,7 +114,7 @@ def guarantees(
     """Return what one agent's means of ``pulls`` (K,) rewards each reveal; None without noise."""
     if not settings.private:
         return None
-    delta = settings.delta if delta is None else delta
+    delta = settings.promised_delta if delta is None else delta
     if not len(pulls):
         return Guarantees(delta, 0.0, 0.0)
     deviation = np.sqrt(mean_noise(settings).variance(pulls))  # (K,)

@@ -32,7 +32,7 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation
-from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked
+from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked_reply
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.fed_pne import report
 from flwr_fbo.methods.fed_pne.privacy import Guarantees, guarantees, mean_noise
@@ -40,6 +40,7 @@ from flwr_fbo.methods.fed_pne.regret import regret_per_agent
 from flwr_fbo.methods.fed_pne.search import NodeElimination, Phase, PhaseResult
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise
 from flwr_fbo.methods.method import MethodServer, RunParameters
+from flwr_fbo.privacy.statement import NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.search.box_tree import BoxTree
 
 KIND = "fed-pne"
@@ -69,6 +70,7 @@ class FedPNEServer(MethodServer):
     def __init__(self, space: Space, agents: int, settings: FedPNESettings, seed: int) -> None:
         if agents < 1:
             raise ValueError(f"`agents` must be >= 1, but got {agents}")
+        settings = settings.for_agents(agents)
         self.space, self.agents, self.settings = space, agents, settings
         self.noise: MeanNoise = mean_noise(settings)
         self.searches = self._new_searches(seed)
@@ -150,7 +152,7 @@ class FedPNEServer(MethodServer):
         for agent, reply in replies.items():
             if request is None or not 0 <= agent < self.agents or agent in self._answered:
                 raise ReplyError(f"agent {agent} answers phase {self.phase} without being asked")
-            checked(request, reply)
+            checked_reply(request, reply)
 
     def results(self) -> list[tuple[int, PhaseResult]]:
         """Return the closed phases of all searches, each with the number of its search."""
@@ -198,7 +200,7 @@ class FedPNEServer(MethodServer):
 
     def _releases(self) -> list[int] | list[None]:
         """Return how many means each search may have sent; None where there is no limit."""
-        if self.settings.private and self.settings.protects == "user":
+        if self.settings.epsilon is not None:
             return self._shares(self.settings.most_means)
         return [None] * self.settings.searches
 
@@ -256,17 +258,45 @@ class FedPNEServer(MethodServer):
         """Return the tree that was searched, as text."""
         return {"tree.txt": report.tree_text(self) + "\n"}
 
-    def privacy(self) -> dict[str, Any] | None:
-        """Return the guarantee that ``protects`` names, which holds against everybody."""
-        found = self.guarantees()
+    def statement(self) -> PrivacyStatement:
+        """Return the guarantee that the settings ask for, which holds against everybody."""
+        found, s = self.guarantees(), self.settings
         if found is None:
-            return None
-        named = found.to_dict()[f"one {self.settings.protects}"]
-        return {
-            "epsilon": named["epsilon"],
-            "delta": named["delta"],
-            "budget": self.settings.epsilon,
-            "private": True,
-            "exhausted": self.stopped == BUDGET,
-            "local": True,
-        }
+            return super().statement()
+        party = s.epsilon is not None
+        promised = s.epsilon if party else s.epsilon_per_reward
+        one_party = found.one_user_epsilon
+        return PrivacyStatement(
+            method=self.name,
+            agents=self.agents,
+            unit="party" if party else "reward",
+            relation=(
+                "all rewards of a party replaced by any others"
+                if party
+                else "one reward of a party replaced by any other"
+            ),
+            trust="local",
+            mechanism="each party adds Gaussian noise to its own means, before they leave",
+            epsilon=promised,
+            delta=s.promised_delta,
+            spent=one_party if party else found.one_reward_epsilon,
+            party_epsilon=None if party else self._whole_party(one_party),
+            budget=promised,
+            exhausted=self.stopped == BUDGET,
+            not_covered=NEVER_COVERED,
+            versions=versions(),
+        )
+
+    def _whole_party(self, so_far: float) -> float:
+        """Return a bound on what a party loses over the whole run, by whatever nodes it pulls.
+
+        Every evaluation enters one mean. A party's mu^2 is the sum of 1 / deviation^2 over its
+        means; with noise on the mean it is largest where all pulls are of one node.
+        """
+        if self.finished:
+            return so_far
+        pulls = np.array([self.settings.budget])
+        if self.settings.noise_on == "reward":  # t / sigma^2 a mean: the sum of t is the budget
+            pulls = np.ones(self.settings.budget, dtype=np.int64)
+        worst = guarantees(self.settings, pulls)
+        return max(so_far, 0.0 if worst is None else worst.one_user_epsilon)

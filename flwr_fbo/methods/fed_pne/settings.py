@@ -24,13 +24,14 @@ Rewards are scores scaled by the range that the user states: ``(score - reward_l
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
+from flwr_fbo.privacy.calibration import default_delta
 
 
 @dataclass(frozen=True)
@@ -108,22 +109,23 @@ class FedPNESettings(Settings):
     reward_low: float = setting(0.0, "score that counts as reward 0")
     reward_high: float = setting(1.0, "score that counts as reward 1")
     epsilon: float | None = setting(
-        None, "privacy budget for what `protects` names; unset: no noise", above(0)
+        None, "privacy budget of one agent for the whole run, against everybody; unset: none",
+        above(0),
+    )  # fmt: skip
+    epsilon_per_reward: float | None = setting(
+        None, "privacy of one evaluation instead, as published; unset: as `epsilon` says", above(0)
     )
-    delta: float = setting(
-        1e-5,
-        "probability that the promise of `epsilon` leaves out",
+    delta: float | None = setting(
+        None,
+        "delta of either; unset: min(1e-5, 1/(10 N)) for N agents",
         within(0, 1, open_low=True, open_high=True),
-    )
-    protects: Literal["reward", "user"] = setting(
-        "reward", "what `epsilon` protects: one evaluation, or all evaluations of an agent"
     )
     noise_on: Literal["mean", "reward"] = setting(
         "mean", "what noise is added to: the mean of each tree node, or every reward (the paper)"
     )
     most_means: int = setting(
         64,
-        "means that an agent may send in all where `protects` is user; more means, more noise",
+        "means that an agent may send in all with `epsilon`; more means, more noise",
         above(0),
     )
 
@@ -134,11 +136,17 @@ class FedPNESettings(Settings):
                 "`reward-low` must be < `reward-high`, but got "
                 f"(reward-low={self.reward_low}, reward-high={self.reward_high})"
             )
-        # A mean of t rewards with noise on each would be t releases of the user's data.
-        if self.protects == "user" and self.noise_on == "reward":
+        if self.epsilon is not None and self.epsilon_per_reward is not None:
             raise SettingsError(
-                "`noise-on` must be mean where `protects` is user, but got reward: noise on every "
-                "reward would cost an agent one release for each reward"
+                "only one of `epsilon` and `epsilon-per-reward` may be given, but got "
+                f"(epsilon={self.epsilon:g}, epsilon-per-reward={self.epsilon_per_reward:g})"
+            )
+        # A mean of t rewards with noise on each would be t releases of the agent's data.
+        if self.epsilon is not None and self.noise_on == "reward":
+            raise SettingsError(
+                "`noise-on` must be mean with `epsilon`, but got reward: noise on every reward "
+                "would cost an agent one release for each reward; `epsilon-per-reward` is the "
+                "promise of the paper"
             )
         if self.searches > self.budget:
             raise SettingsError(
@@ -154,7 +162,16 @@ class FedPNESettings(Settings):
     @property
     def private(self) -> bool:
         """Say whether agents add noise."""
-        return self.epsilon is not None
+        return self.epsilon is not None or self.epsilon_per_reward is not None
+
+    @property
+    def promised_delta(self) -> float:
+        """Return the delta of the promise; settings of a run always hold one."""
+        return default_delta(1) if self.delta is None else self.delta
+
+    def for_agents(self, agents: int) -> FedPNESettings:
+        """Return the settings of a run with this number of agents, which state their delta."""
+        return replace(self, delta=default_delta(agents)) if self.delta is None else self
 
 
 @dataclass(frozen=True)

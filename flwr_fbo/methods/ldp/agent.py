@@ -34,7 +34,7 @@ class RewardAgent:
     """The agent of LDP-BO, which answers each play with one private reward.
 
     The owner's bounds ``limit`` and ``budget`` hold whatever a server asks; the server's
-    ``epsilon-limit`` can only lower them. With either bound the agent refuses a setup without
+    ``epsilon`` can only lower them. With either bound the agent refuses a setup without
     privacy. So does an agent that has given private answers before.
 
     Parameters
@@ -73,9 +73,9 @@ class RewardAgent:
         self._worst = -(bound + checks.positive("noise-bound", values["noise-bound"]))
         self._offset = float(values["offset"])
         self._mechanism: LaplaceReward | GaussianReward | None = None
-        if "epsilon" in values:
+        if "epsilon-per-answer" in values:
             self._mechanism = curator(values)
-            asked = checks.positive("epsilon-limit", values["epsilon-limit"])
+            asked = checks.positive("epsilon", values["epsilon"])
             self._limit = asked if limit is None else min(asked, limit)
         self._budget = budget
         self._entropy = system_entropy() if entropy is None else entropy
@@ -85,8 +85,8 @@ class RewardAgent:
         bounded = limit is not None or budget is not None or self._costs
         if self._mechanism is None and bounded:
             raise checks.PrivacyError(
-                "the setup must have `epsilon` for an agent with a privacy limit, or whose answers "
-                "were private before, but the setup has no `epsilon`"
+                "the setup must have an epsilon for an agent with a privacy limit, or whose answers "
+                "were private before, but the setup has none"
             )
 
     @property

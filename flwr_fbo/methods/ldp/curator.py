@@ -27,11 +27,13 @@ def curator(values: Mapping[str, Any]) -> LaplaceReward | GaussianReward:
     """
     clip = checks.positive("bound", values["bound"])
     clip += checks.positive("noise-bound", values["noise-bound"])
-    epsilon = checks.positive("epsilon", values["epsilon"])
+    epsilon = checks.positive("epsilon-per-answer", values["epsilon-per-answer"])
     if values["mechanism"] == "laplace":
         return LaplaceReward(clip, epsilon)
     if values["mechanism"] == "gaussian":
-        return GaussianReward(clip, epsilon, checks.open_unit("delta", values["delta"]))
+        return GaussianReward(
+            clip, epsilon, checks.open_unit("delta-per-answer", values["delta-per-answer"])
+        )
     raise checks.PrivacyError(
         f"`mechanism` must be laplace or gaussian, but got {values['mechanism']!r}"
     )

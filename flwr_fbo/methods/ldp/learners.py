@@ -50,11 +50,10 @@ def check_privacy(method: str, private: bool | None, settings: LDPSettings) -> N
     settings
         The settings of the method.
     """
-    if private is True and settings.epsilon is None:
+    if private is True and not settings.private:
         other = method.removeprefix("ldp-")
         raise SettingsError(f"`{method}` needs `epsilon`; without privacy use `{other}`")
-    if private is False and settings.epsilon is not None:
+    if private is False and settings.private:
         raise SettingsError(
-            f"`{method}` is not private; with `epsilon` use `ldp-{method}`, but got "
-            f"epsilon={settings.epsilon:g}"
+            f"`{method}` is not private; with `epsilon` or `epsilon-per-answer` use `ldp-{method}`"
         )

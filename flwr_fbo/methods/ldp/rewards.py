@@ -24,6 +24,7 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
+from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.ldp.curator import curator
 from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.privacy.local import LaplaceReward
@@ -47,8 +48,13 @@ class RewardModel:
         # A zero-mean noise within [-R, R] has a variance of at most R^2.
         second = B**2 + R**2 if settings.second_moment is None else settings.second_moment
         variance = R**2 if settings.noise_variance is None else settings.noise_variance
-        if settings.epsilon is None:
+        if not settings.private:
             return cls(B, R, second, variance)
+        if settings.epsilon_per_answer is None:
+            raise SettingsError(
+                "`epsilon-per-answer` must be stated for a learner by itself; a run of N agents "
+                "computes it from `epsilon`"
+            )
         mechanism = curator(settings.to_mapping())
         if isinstance(mechanism, LaplaceReward):
             scale, added = mechanism.scale, 2.0 * mechanism.scale**2  # 8 (B+R)^2 / epsilon^2

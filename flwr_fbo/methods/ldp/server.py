@@ -27,6 +27,7 @@ from flwr_fbo.methods.ldp.problem import problem_of
 from flwr_fbo.methods.ldp.regret import regret_of_plays
 from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.methods.method import MethodServer, RunParameters, located
+from flwr_fbo.privacy.statement import NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.tasks.task import Partition, Task
 
 KIND = "ldp"
@@ -71,7 +72,7 @@ class RewardServer(MethodServer):
     ) -> None:
         if agents < 1:
             raise SettingsError(f"`agents` must be >= 1, but got {agents!r}")
-        self.space, self.agents, self.settings = space, agents, settings
+        self.space, self.agents, self.settings = space, agents, settings.for_agents(agents)
         self.learner = learner
         self.round = 0
         #: Unknown: a play that is declined or lost takes another round.
@@ -93,6 +94,7 @@ class RewardServer(MethodServer):
         The options are the method's name, where the class of its learner is, and whether the
         method is for private rewards (None is for both).
         """
+        settings = settings.for_agents(max(run.agents, 1))  # the constructor refuses 0 agents
         check_privacy(options["method"], options["private"], settings)
         problem = None if run.task is None else problem_of(run.task, run.seed)
         covariance = getattr(problem, "covariance", None)
@@ -127,18 +129,13 @@ class RewardServer(MethodServer):
             "noise-bound": s.noise_bound,
             "offset": s.reward_offset,
         }
-        if s.epsilon is None:
+        if s.epsilon is None or s.epsilon_per_answer is None:
             return Setup(KIND, self.space, values)
-        values |= {"epsilon": s.epsilon, "epsilon-limit": self.epsilon_limit}
-        values |= {"mechanism": s.mechanism, "delta": s.delta}
+        values |= {"epsilon": s.epsilon, "epsilon-per-answer": s.epsilon_per_answer}
+        values |= {"mechanism": s.mechanism}
+        if s.mechanism == "gaussian" and s.delta_per_answer is not None:
+            values["delta-per-answer"] = s.delta_per_answer
         return Setup(KIND, self.space, values)
-
-    @property
-    def epsilon_limit(self) -> float:
-        """Return what an agent may spend: the setting, or the least that pays for all plays."""
-        if self.settings.epsilon_limit is not None:
-            return self.settings.epsilon_limit
-        return (self.settings.epsilon or 0.0) * math.ceil(self.settings.budget / self.agents)
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
         """Return the next play, for as many agents as the next update needs."""
@@ -205,8 +202,8 @@ class RewardServer(MethodServer):
         ``epsilon_per_agent_max`` is an upper bound: answers that were lost are counted, because
         their agents have paid for them.
         """
-        epsilon, most = self.settings.epsilon, int(self.answers.max())
-        gaussian = self.settings.mechanism == "gaussian"
+        s, most = self.settings, int(self.answers.max())
+        epsilon, delta = s.epsilon_per_answer, s.delta_per_answer or 0.0
         return {
             "plays": len(self._played),
             "budget": self.settings.budget,
@@ -216,7 +213,7 @@ class RewardServer(MethodServer):
             "private": epsilon is not None,
             "epsilon_per_answer": epsilon,
             "epsilon_per_agent_max": None if epsilon is None else epsilon * most,
-            "delta_per_agent_max": self.settings.delta * most if epsilon and gaussian else 0.0,
+            "delta_per_agent_max": delta * most if s.mechanism == "gaussian" else 0.0,
             "recommendation": self.space.from_unit(self.learner.recommend()),
         }
 
@@ -275,16 +272,29 @@ class RewardServer(MethodServer):
         regret = regret_of_plays(self.played, mine)
         return None if regret is None else regret.tolist()
 
-    def privacy(self) -> dict[str, Any] | None:
-        """Return the most that any agent's answers have cost it."""
-        found = self.report()
-        if not found["private"]:
-            return None
-        return {
-            "epsilon": found["epsilon_per_agent_max"],
-            "delta": found["delta_per_agent_max"],
-            "budget": self.epsilon_limit,
-            "private": True,
-            "exhausted": found["stopped"] == "budgets",
-            "local": True,
-        }
+    def statement(self) -> PrivacyStatement:
+        """Return what each answer and each agent's whole run guarantee, against everybody."""
+        s = self.settings
+        if s.epsilon is None or s.epsilon_per_answer is None:
+            return super().statement()
+        most = int(self.answers.max(initial=0))
+        answers = math.ceil(self.settings.budget / self.agents)
+        gaussian = s.mechanism == "gaussian"
+        delta = answers * (s.delta_per_answer or 0.0) if gaussian else 0.0
+        return PrivacyStatement(
+            method=self.name,
+            agents=self.agents,
+            relation="all rewards of a party replaced by any others",
+            trust="local",
+            mechanism=(
+                f"each party adds {s.mechanism.capitalize()} noise to each of its answers, before "
+                f"it leaves: epsilon {s.epsilon_per_answer:.4g} an answer, {answers} answers"
+            ),
+            epsilon=s.epsilon,
+            delta=delta,
+            spent=s.epsilon_per_answer * most,
+            budget=s.epsilon,
+            exhausted=self.stopped == "budgets",
+            not_covered=NEVER_COVERED,
+            versions=versions(),
+        )

@@ -2,34 +2,44 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
+from flwr_fbo.privacy.calibration import default_delta
 
 
 @dataclass(frozen=True)
 class LDPSettings(Settings):
-    """Settings of every learner of LDP-BO; without ``epsilon`` rewards are not private."""
+    """Settings of every learner of LDP-BO; without an epsilon rewards are not private."""
 
     # The run and its privacy
     budget: int = setting(
         1000, "plays in the whole run, each one reward of one agent (T)", at_least(1)
     )
     epsilon: float | None = setting(
-        None, "privacy budget that one answer costs its agent; unset: no privacy", above(0)
-    )
-    epsilon_limit: float | None = setting(
         None,
-        "privacy budget of each agent for the whole run; unset: what its share of the plays costs",
+        "privacy budget of one agent for the whole run, against everybody; unset: none, or as "
+        "`epsilon-per-answer` says",
+        above(0),
+    )
+    epsilon_per_answer: float | None = setting(
+        None,
+        "what one answer costs its agent; unset: `epsilon` over the answers an agent gives",
         above(0),
     )
     mechanism: Literal["laplace", "gaussian"] = setting(
         "laplace", "noise of an answer: laplace is epsilon-LDP, gaussian is (epsilon, delta)-LDP"
     )
-    delta: float = setting(
-        1e-6,
-        "delta of one answer where `mechanism` is gaussian",
+    delta: float | None = setting(
+        None,
+        "delta of an agent's whole run where `mechanism` is gaussian; unset: min(1e-5, 1/(10 N))",
+        within(0, 1, open_low=True, open_high=True),
+    )
+    delta_per_answer: float | None = setting(
+        None,
+        "delta of one answer; unset: `delta` over the answers an agent gives",
         within(0, 1, open_low=True, open_high=True),
     )
     # What is known of the rewards
@@ -86,18 +96,37 @@ class LDPSettings(Settings):
     )
 
     def check(self) -> None:
-        """Raise SettingsError where ``epsilon_limit`` pays for no answer."""
-        limit, epsilon = self.epsilon_limit, self.epsilon
-        if limit is not None and epsilon is None:
+        """Raise SettingsError where ``epsilon`` pays for no answer."""
+        whole, each = self.epsilon, self.epsilon_per_answer
+        if whole is not None and each is not None and whole < each:
             raise SettingsError(
-                "`epsilon-limit` needs `epsilon`, the cost of one answer, but got "
-                f"epsilon-limit={limit:g} without `epsilon`"
+                "`epsilon` must pay for at least one answer of `epsilon-per-answer`, "
+                f"but got (epsilon={whole:g}, epsilon-per-answer={each:g})"
             )
-        if limit is not None and epsilon is not None and limit < epsilon:
-            raise SettingsError(
-                "`epsilon-limit` must pay for at least one answer of cost `epsilon`, "
-                f"but got (epsilon={epsilon:g}, epsilon-limit={limit:g})"
-            )
+
+    @property
+    def private(self) -> bool:
+        """Say whether answers are private."""
+        return self.epsilon is not None or self.epsilon_per_answer is not None
+
+    def for_agents(self, agents: int) -> LDPSettings:
+        """Return the settings of a run with N agents, in which what follows from N is stated.
+
+        An agent gives ceil(T / N) answers when all plays are made, and k answers cost k times
+        what one costs (basic composition).
+        """
+        if not self.private:
+            return self
+        answers = math.ceil(self.budget / agents)
+        whole, each = self.epsilon, self.epsilon_per_answer
+        delta = default_delta(agents) if self.delta is None else self.delta
+        return replace(
+            self,
+            epsilon=each * answers if whole is None and each is not None else whole,
+            epsilon_per_answer=whole / answers if each is None and whole is not None else each,
+            delta=delta,
+            delta_per_answer=self.delta_per_answer or delta / answers,
+        )
 
     @property
     def clip(self) -> float:

@@ -16,6 +16,7 @@ from flwr_fbo.methods.thompson.agent import thompson_setup
 from flwr_fbo.methods.thompson.recommendation import recommend
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.features import RandomFeatures
+from flwr_fbo.privacy.statement import NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.search.regions import Regions, split_space
 
 
@@ -158,19 +159,24 @@ class ThompsonServer(MethodServer):
         known = [best for count, best in self.diagnostics.values() if count]
         return float(np.mean(known)) if known else None
 
-    def privacy(self) -> dict[str, Any] | None:
-        """Return the cost that the agents' local budgets allow; None without local privacy."""
+    def statement(self) -> PrivacyStatement:
+        """Return what the agents' own local budgets guarantee, where they have any."""
         s = self.settings
         if s.local_epsilon is None:
-            return None
-        return {
-            "epsilon": s.local_epsilon,
-            "delta": s.local_delta,
-            "budget": s.local_epsilon,
-            "private": not s.diagnostics,
-            "exhausted": False,
-            "local": True,
-        }
+            return super().statement()
+        return PrivacyStatement(
+            method=self.name,
+            agents=self.agents,
+            relation="any two vectors of a party, in every reply",
+            trust="local",
+            mechanism="each party adds Gaussian noise to its own vectors, before they leave",
+            epsilon=s.local_epsilon,
+            delta=s.local_delta,
+            budget=s.local_epsilon,
+            notice="NOT PRIVATE: agents send their scores" if s.diagnostics else "",
+            not_covered=NEVER_COVERED,
+            versions=versions(),
+        )
 
     def _recommendation(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
         """Return the recommendation from an average of ``releases`` vectors, (P, M) or more."""

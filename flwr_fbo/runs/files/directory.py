@@ -6,6 +6,7 @@ file                   what it holds
 ``config.json``        every setting of the run, by its kebab-case key
 ``space.json``         the search space
 ``environment.json``   versions of Python and of the packages that matter
+``privacy.json``       what the run guarantees, as a statement (:mod:`flwr_fbo.privacy.statement`)
 ``ledger.jsonl``       privacy: one line a release, written before the release is drawn
 ``compare.json``       settings of those that it is compared with, where it is
 ``checkpoint.npz``     the server's state after the last closed round

@@ -25,7 +25,7 @@ class RoundTable(Callback):
 
     def on_round(self, run: RunView, report: RoundReport) -> None:
         """Append the line of a closed round."""
-        epsilon = "" if report.privacy is None else f"{report.privacy['epsilon']:.6g}"
+        epsilon = "" if report.privacy is None else f"{report.privacy.spent or 0.0:.6g}"
         busy = report.declined.get(UNDER_WAY, 0)  # an evaluation still runs: not a failure
         declined = sum(report.declined.values()) - busy
         counts = (report.asked, report.replied, busy, declined, report.missing, report.refused)

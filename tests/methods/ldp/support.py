@@ -43,9 +43,9 @@ def private_rewards(
 ) -> Array:
     """Uniform noise within R, clipped, and (not private: seeded) Laplace noise."""
     raw = means[arm] + rng.uniform(-settings.noise_bound, settings.noise_bound, count)
-    if settings.epsilon is None:
+    if settings.epsilon_per_answer is None:
         return raw
-    scale = 2.0 * settings.clip / settings.epsilon
+    scale = 2.0 * settings.clip / settings.epsilon_per_answer
     return np.clip(raw, -settings.clip, settings.clip) + rng.laplace(0.0, scale, count)
 
 

@@ -110,7 +110,7 @@ def test_rewards_that_are_kept_do_not_grow_with_the_number_of_plays(preset, each
 
 
 def test_tgp_is_its_pseudo_code():
-    settings = LDPSettings(budget=200, epsilon=1.0, bound=2.0, noise_bound=0.5)
+    settings = LDPSettings(budget=200, epsilon_per_answer=1.0, bound=2.0, noise_bound=0.5)
     learner = TGP(arms(), settings)
     keys, rewards = history(learner, 120, dof=1.1)
     scale = 2 * 2.5 / 1.0
@@ -170,7 +170,12 @@ def test_the_median_of_means_ignores_a_minority_of_absurd_estimates():
 def test_theory_constants_are_the_theorems():
     # T = 1000, delta = 0.1: k = ceil(24 ln(4 e 10^4)) = 279, three epochs.
     settings = LDPSettings(
-        budget=1000, epsilon=0.5, constants="theory", bound=2.0, noise_bound=1.0, norm=3.0
+        budget=1000,
+        epsilon_per_answer=0.5,
+        constants="theory",
+        bound=2.0,
+        noise_bound=1.0,
+        norm=3.0,
     )
     scale = 2 * 3.0 / 0.5
     v, c = 4 + 1 + 2 * scale**2, 1 + 2 * scale**2  # 8 (B+R)^2 / eps^2 is the last term
@@ -201,7 +206,7 @@ def test_the_nystrom_constants_are_the_theorems():
 
 
 def test_practical_widths_have_one_formula():
-    settings = LDPSettings(budget=100, epsilon=1.0, bound=2.0, exploration=0.7)
+    settings = LDPSettings(budget=100, epsilon_per_answer=1.0, bound=2.0, exploration=0.7)
     for cls in (GPUCB, TGP, ATA, MoMA):
         learner = cls(arms(), settings)
         history(learner, 5)

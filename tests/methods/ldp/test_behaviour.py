@@ -14,13 +14,13 @@ from .support import GRID, arms, learner_class, objective, play, private_rewards
 SEEDS = range(6)
 
 
-def shares_of_uniform(name, plays, epsilon=None, degrees=None, seeds=SEEDS, **values):
+def shares_of_uniform(name, plays, epsilon_per_answer=None, degrees=None, seeds=SEEDS, **values):
     """Regret on each function, as a share of what uniform play costs: (seeds,)."""
     shares = []
     for seed in seeds:
         means, norm = objective(seed)
         given = {"bound": float(np.abs(means).max()), "norm": norm, "budget": plays}
-        settings = LDPSettings(epsilon=epsilon, **(given | values))
+        settings = LDPSettings(epsilon_per_answer=epsilon_per_answer, **(given | values))
         rng = np.random.default_rng([21, seed])
         learner = learner_class(name)(arms(), settings, seed)
 
@@ -72,7 +72,7 @@ def test_confidence_bounds_hold_under_theory_constants(name):
         means, norm = objective(seed)
         settings = LDPSettings(
             budget=600,
-            epsilon=1.0,
+            epsilon_per_answer=1.0,
             constants="theory",
             bound=float(np.abs(means).max()),
             norm=norm,
@@ -101,7 +101,7 @@ def test_the_cost_of_a_play_does_not_grow_with_their_number(name):
     # Counted, not timed: everything that is kept has the same size at play 2,000 as at 200,
     # except for the rewards that ATA keeps, which are bounded (see test_algorithms).
     means, _ = objective(0)
-    settings = LDPSettings(budget=2000, epsilon=1.0, bound=4.0)
+    settings = LDPSettings(budget=2000, epsilon_per_answer=1.0, bound=4.0)
     rng = np.random.default_rng(0)
     learner = learner_class(name)(arms(), settings, 0)
     sizes = []

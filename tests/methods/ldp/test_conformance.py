@@ -37,7 +37,12 @@ def make(request):
     name, place, preset, embedding = request.param
     epsilon = 2.0 if name.startswith("ldp-") else None
     settings = LDPSettings(
-        budget=60, epsilon=epsilon, constants=preset, embedding=embedding, epoch=3, bound=2.0
+        budget=60,
+        epsilon_per_answer=epsilon,
+        constants=preset,
+        embedding=embedding,
+        epoch=3,
+        bound=2.0,
     )
     return lambda seed=5: learner_class(name)(domains()[place], settings, seed)
 

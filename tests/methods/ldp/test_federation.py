@@ -48,7 +48,7 @@ class Party:
 
 
 def server_of(name="ldp-tgp", agents=4, **values):
-    given = {"budget": 12, "epsilon": 1.0} | values
+    given = {"budget": 12, "epsilon_per_answer": 1.0} | values
     return find_method(name).make_server(
         RunParameters(SPACE, agents, rounds=0, seed=3), LDPSettings(**given)
     )
@@ -85,7 +85,7 @@ def test_an_answer_is_one_private_number_and_nothing_else():
 
 
 def test_answering_k_times_costs_k_epsilon_and_then_the_agent_refuses():
-    server = server_of(epsilon=0.1, epsilon_limit=0.3)  # 0.1 + 0.1 + 0.1 > 0.3 in doubles
+    server = server_of(epsilon_per_answer=0.1, epsilon=0.3)  # 0.1 + 0.1 + 0.1 > 0.3 in doubles
     party = Party(server.setup())
     assert [party.agent.answer(request(t)).declined for t in range(5)] == [""] * 3 + ["budget"] * 2
     assert party.agent.spent == pytest.approx(0.3)
@@ -93,7 +93,7 @@ def test_answering_k_times_costs_k_epsilon_and_then_the_agent_refuses():
 
 
 def test_asked_again_for_a_round_the_agent_repeats_itself_even_after_a_restart():
-    party = Party(server_of(epsilon_limit=2.0).setup())
+    party = Party(server_of(epsilon=2.0).setup())
     first = party.agent.answer(request(4)).arrays["reward"]
     assert party.agent.answer(request(4)).arrays["reward"] == first
     party.restart()
@@ -104,7 +104,7 @@ def test_asked_again_for_a_round_the_agent_repeats_itself_even_after_a_restart()
 
 
 def test_a_budget_outlives_the_process():
-    party = Party(server_of(epsilon_limit=2.0).setup())
+    party = Party(server_of(epsilon=2.0).setup())
     party.agent.answer(request(0))
     party.restart()
     party.agent.answer(request(1))
@@ -129,12 +129,12 @@ def test_the_charge_is_recorded_before_the_answer_leaves():
 
 
 def test_the_owner_may_allow_less_than_the_server_asks_for():
-    party = Party(server_of(epsilon_limit=100.0).setup(), limit=1.0)
+    party = Party(server_of(epsilon=100.0).setup(), limit=1.0)
     assert [party.agent.answer(request(t)).declined for t in (0, 1)] == ["", "budget"]
 
 
 def test_the_owners_books_outlive_the_run(tmp_path):
-    setup = server_of(epsilon_limit=100.0).setup()
+    setup = server_of(epsilon=100.0).setup()
     for expected in (["", "", "budget"], ["budget"] * 3):
         with LocalBudget.open(tmp_path / "books", "me", 2.0) as books:
             party = Party(setup, budget=books)
@@ -143,11 +143,11 @@ def test_the_owners_books_outlive_the_run(tmp_path):
 
 
 def test_noise_is_the_operating_systems_unless_a_test_says_otherwise():
-    setup = server_of(epsilon_limit=9.0).setup()
+    setup = server_of(epsilon=9.0).setup()
     party, other = Party(setup), Party(setup)
     assert party.agent.private
     assert not Party(setup, entropy=seeded_entropy(0)).agent.private
-    assert not Party(server_of("tgp", epsilon=None).setup()).agent.private
+    assert not Party(server_of("tgp", epsilon_per_answer=None).setup()).agent.private
     pair = [p.agent.answer(request()).arrays["reward"] for p in (party, other)]
     assert pair[0] != pair[1]  # the same seed, the same evaluation, another noise
 
@@ -160,14 +160,14 @@ def test_a_failed_evaluation_looks_like_the_worst_reward():
     def worst(params, rng):
         return -1e9
 
-    setup = server_of(bound=2.0, epsilon_limit=9.0).setup()
+    setup = server_of(bound=2.0, epsilon=9.0).setup()
     pair = [Party(setup, f, entropy=seeded_entropy(5)) for f in (fails, worst)]
     replies = [p.agent.answer(request()).arrays["reward"] for p in pair]
     assert replies[0] == replies[1]
 
 
 def test_without_privacy_the_reward_is_sent_as_it_is():
-    setup = server_of("tgp", epsilon=None, reward_offset=0.25).setup()
+    setup = server_of("tgp", epsilon_per_answer=None, reward_offset=0.25).setup()
     party = Party(setup)
     assert party.agent.answer(request(0, 0.5)).arrays["reward"] == 0.25
     failing = Party(setup, lambda params, rng: math.nan)
@@ -175,12 +175,12 @@ def test_without_privacy_the_reward_is_sent_as_it_is():
 
 
 def test_no_server_can_talk_an_agent_out_of_its_privacy(tmp_path):
-    plain = server_of("tgp", epsilon=None).setup()
-    with pytest.raises(PrivacyError, match="the setup has no `epsilon`"):
+    plain = server_of("tgp", epsilon_per_answer=None).setup()
+    with pytest.raises(PrivacyError, match="the setup has none"):
         Party(plain, limit=3.0)
     with (
         LocalBudget.open(tmp_path / "books", "me", 2.0) as books,
-        pytest.raises(PrivacyError, match="the setup has no `epsilon`"),
+        pytest.raises(PrivacyError, match="the setup has none"),
     ):
         Party(plain, budget=books)
     party = Party(server_of().setup())
@@ -188,7 +188,7 @@ def test_no_server_can_talk_an_agent_out_of_its_privacy(tmp_path):
     party._setup = plain
     with pytest.raises(PrivacyError, match="were private before"):
         party.restart()
-    greedy = Party(server_of(epsilon=50.0).setup(), limit=3.0)
+    greedy = Party(server_of(epsilon_per_answer=50.0).setup(), limit=3.0)
     assert greedy.agent.answer(request()).declined == "budget"
 
 
@@ -198,7 +198,7 @@ def test_an_agent_refuses_what_it_does_not_know():
         Party(setup).agent.answer(Request("explore", 0))
     with pytest.raises(ValueError, match="needs a setup of kind 'ldp', but got 'other'"):
         Party(Setup("other", SPACE))
-    for key in ("bound", "noise-bound", "epsilon", "epsilon-limit"):
+    for key in ("bound", "noise-bound", "epsilon-per-answer", "epsilon"):
         for bad in (0.0, -1.0, math.nan, math.inf):
             with pytest.raises(ValueError, match="must be a finite number > 0"):
                 Party(Setup("ldp", SPACE, {**setup.values, key: bad}))
@@ -218,7 +218,7 @@ def test_by_default_agents_share_the_plays_equally_and_all_are_made():
 
 
 def test_a_play_that_is_refused_goes_to_another_agent_who_is_not_asked_again():
-    server = server_of(agents=3, budget=9, epsilon_limit=3.0)
+    server = server_of(agents=3, budget=9, epsilon=3.0)
     parties = federation(server)
     for t in range(2):
         parties[1].agent.answer(request(100 + t))  # spent on something else before
@@ -241,7 +241,7 @@ def test_moma_asks_k_agents_in_one_round():
 
 
 def test_an_epoch_of_more_plays_than_agents_takes_several_rounds_and_all_take_part():
-    server = server_of("ldp-moma", agents=3, epoch=5, budget=10, epsilon_limit=99.0)
+    server = server_of("ldp-moma", agents=3, epoch=5, budget=10, epsilon=99.0)
     parties = federation(server)
     first = server.requests(range(3))
     assert sorted(first) == [0, 1, 2]
@@ -307,7 +307,7 @@ def test_rounds_with_nobody_there_do_not_end_the_run():
 @pytest.mark.parametrize("name", ["ldp-ata", "ldp-moma", "uniform"])
 def test_a_restored_server_goes_on_identically(name):
     def make():
-        return server_of(name, agents=3, budget=40, epoch=4, epsilon_limit=99.0)
+        return server_of(name, agents=3, budget=40, epoch=4, epsilon=99.0)
 
     def advance(server, rounds, seed):
         for t in range(rounds):
@@ -331,11 +331,14 @@ def test_a_restored_server_goes_on_identically(name):
         ("ldp-tgp", {"noise_bound": -1.0}, "`noise-bound` must be > 0, but got -1.0"),
         ("ldp-tgp", {"bound": math.nan}, "`bound` must be finite, but got nan"),
         ("ldp-tgp", {"budget": 0}, "`budget` must be >= 1, but got 0"),
-        ("ldp-tgp", {"epsilon": 0.0}, "`epsilon` must be > 0, but got 0.0"),
-        ("ldp-tgp", {"epsilon_limit": 0.5}, "pay for at least one answer .*epsilon-limit=0.5"),
-        ("gp-ucb", {"epsilon": None, "epsilon_limit": 5.0}, "`epsilon-limit` needs `epsilon`"),
-        ("ldp-tgp", {"epsilon": None}, "`ldp-tgp` needs `epsilon`; without privacy use `tgp`"),
-        ("tgp", {}, "`tgp` is not private; with `epsilon` use `ldp-tgp`"),
+        ("ldp-tgp", {"epsilon_per_answer": 0.0}, "`epsilon-per-answer` must be > 0, but got 0.0"),
+        ("ldp-tgp", {"epsilon": 0.5}, "pay for at least one answer .*epsilon=0.5"),
+        (
+            "ldp-tgp",
+            {"epsilon_per_answer": None},
+            "`ldp-tgp` needs `epsilon`; without privacy use `tgp`",
+        ),
+        ("tgp", {}, "`tgp` is not private; with `epsilon` or `epsilon-per-answer` use"),
         ("ldp-tpg", {}, "did you mean `ldp-tgp`"),
         ("ldp-moma", {"budget": 4}, "`budget` must be >= 5"),
     ],
@@ -405,7 +408,7 @@ def test_regret_is_counted_against_the_known_optimum():
 
 def test_a_problem_and_a_range_become_settings():
     problem = synthetic().problem
-    given = LDPSettings.from_mapping({"epsilon": "2"}, problem_presets(problem))
+    given = LDPSettings.from_mapping({"epsilon-per-answer": "2"}, problem_presets(problem))
     assert (given.bound, given.noise_bound) == (problem.bound, 1.0)
     assert given.second_moment == problem.second_moment
     unit = LDPSettings.from_mapping({}, range_presets(0.0, 1.0))
@@ -417,7 +420,7 @@ def test_a_problem_and_a_range_become_settings():
 def test_a_federation_finds_the_best_arm_of_the_synthetic_problem():
     task = synthetic(seed=1)
     settings = LDPSettings.from_mapping(
-        {"epsilon": 4.0, "budget": 1500}, problem_presets(task.problem)
+        {"epsilon-per-answer": 4.0, "budget": 1500}, problem_presets(task.problem)
     )
     learner = make_learner(TGP, task.space, settings, covariance=task.problem.covariance)
     server = RewardServer(task.space, 50, settings, learner)
@@ -436,7 +439,7 @@ def test_a_federation_finds_the_best_arm_of_the_synthetic_problem():
 
 def test_continuous_spaces_work_the_same():
     space = Space({"x": Float(-1.0, 1.0)})
-    settings = LDPSettings(budget=60, epsilon=50.0, features=40, kernel="se")
+    settings = LDPSettings(budget=60, epsilon_per_answer=50.0, features=40, kernel="se")
     server = RewardServer(space, 5, settings, make_learner(TGP, space, settings))
     parties = [
         Party(server.setup(), lambda p, rng: 1.0 - (p["x"] - 0.3) ** 2, entropy=seeded_entropy(n))

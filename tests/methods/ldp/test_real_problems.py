@@ -46,7 +46,7 @@ def test_arms_are_numbered_like_the_choices(problem):
 def test_in_raw_units_the_noise_is_absurd_and_scaling_changes_nothing_but_units(problem):
     # B and R scale with the rewards, and so does everything in the practical learner.
     settings = [
-        LDPSettings.from_mapping({"epsilon": 2.0}, problem_presets(p))
+        LDPSettings.from_mapping({"epsilon-per-answer": 2.0}, problem_presets(p))
         for p in (problem, problem.normalised())
     ]
     learners = [
