@@ -147,7 +147,7 @@ def cost_of_publishing(
     --------
     >>> found = cost_of_publishing(ApproximateTraining(1.0), trainings=2, delta=0.4)
     >>> round(found.epsilon, 3)
-    0.231
+    0.62
     """
     count = checks.count("trainings", trainings)
     total = default_publishing_delta(training, count) if delta is None else delta

@@ -104,9 +104,9 @@ class ApproximateTraining:
         """Return the epsilon of the best of a random number of independent trainings.
 
         With probability 1 - ``self.delta`` a training behaves like one that is epsilon-private
-        with delta 0 (KOV, Theorem 3.3: an (epsilon, delta) mechanism is post-processing of
-        randomised response that fails with probability delta). All trainings do so with
-        probability at least 1 - mean ``self.delta``. The theorems of PS then apply.
+        with delta 0 (KOV: every (epsilon, delta) mechanism is post-processing of randomised
+        response that fails with probability delta). All trainings do so with probability at least
+        1 - mean ``self.delta``. The theorems of :mod:`flwr_fbo.privacy.selection` then apply.
         """
         rest = delta - mean * self.delta
         if rest <= 0.0:
@@ -115,7 +115,7 @@ class ApproximateTraining:
         divergences = randomised_response(self.epsilon, orders)
         curve = selection_curve(orders, divergences, mean, shape, self._profile, self.epsilon)
         converted = epsilon_from_renyi(orders, curve, rest)
-        # PS, Corollary 3: (2 + eta) epsilon where the training has delta 0.
+        # Papernot and Steinke 2022, Corollary 3: (2 + eta) epsilon where the training has delta 0.
         pure = (2.0 + shape) * self.epsilon
         return min(converted, pure)
 
