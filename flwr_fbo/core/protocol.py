@@ -174,7 +174,7 @@ def checked_reply(request: Request, reply: Reply) -> Reply:
             )
         # One NaN would make the whole sum NaN, for all agents.
         if not np.all(np.isfinite(array)):
-            raise ReplyError(f"`{name}` in a reply must be finite, but holds NaN or infinity")
+            raise ReplyError(f"`{name}` in a reply must be finite, but some numbers are not")
     return reply
 
 

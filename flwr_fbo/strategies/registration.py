@@ -1,16 +1,17 @@
-"""Register nodes: send each its setup, and learn which agent it speaks for.
+"""The registration of nodes: each node receives the setup and names the agent it speaks for.
 
-A node that does not acknowledge its setup in time, or is refused, is tried again later and more
-and more rarely: a node that connects and says nothing delays a run a few times, not every round.
-The registered agents are those with a number in the :class:`~flwr_fbo.strategies.roster.Roster`;
-they are the population over which a private method samples, whether or not their nodes are
-connected just now.
+A node that does not acknowledge its setup in time, or is refused, is tried again later, more and
+more rarely. So a node that connects and never replies delays a few rounds, but not every round.
+The registered agents are those with a number in the :class:`~flwr_fbo.strategies.roster.Roster`.
+They are the population from which a private method samples, whether or not their nodes are
+connected at the moment.
 
-**Finding the door.** An app takes tuning messages by a handler of their own, or by a ``client_fn``
-(see :mod:`flwr_fbo.wire`). The server does not know which, and a plain ``train`` message to an
-app with handlers would reach the app's own training. So the setup goes to the handler first. A
-node that answers with an error is asked for its properties, which only a ``client_fn`` app
-can answer; it is sent ``train`` messages only if it says that it takes part in tuning.
+**Finding the door.** An app receives tuning messages by a handler of their own, or by a
+``client_fn`` (:mod:`flwr_fbo.wire`). The server does not know which, and a plain ``train`` message
+to an app with handlers would reach the app's own training. So the setup goes to the handler first.
+A node that replies with an error is asked for its properties, which only an app with a
+``client_fn`` can answer. Such a node receives ``train`` messages only if its client takes part in
+tuning.
 """
 
 from __future__ import annotations
@@ -24,25 +25,33 @@ from flwr.serverapp import Grid
 
 from flwr_fbo import wire
 from flwr_fbo.core.protocol import Setup
-from flwr_fbo.strategies.replies import exchange
+from flwr_fbo.strategies.replies import send_and_collect
 from flwr_fbo.strategies.roster import Roster
 
 logger = logging.getLogger("flwr.fbo")
 
-#: Seconds in which a node should acknowledge its setup; doubled each time that it did not.
-PATIENCE = 60.0
-#: Most calls of :meth:`Registration.update` between two attempts with the same node.
+#: Seconds that a node has to acknowledge its setup; doubled after each failed attempt.
+ACKNOWLEDGE_SECONDS = 60.0
+#: The most calls of :meth:`Registration.update` between two attempts with the same node.
 MOST_SKIPPED = 64
 
 
 @dataclass
 class _Failures:
+    """The failed attempts with one node, and how many calls to skip before the next attempt."""
+
     count: int = 0
     skip: int = 0
 
 
 class Registration:
-    """Keeps a roster in step with the nodes that are connected."""
+    """The registration of nodes, which keeps a roster up to date.
+
+    Parameters
+    ----------
+    roster
+        The roster to keep.
+    """
 
     def __init__(self, roster: Roster) -> None:
         self.roster = roster
@@ -54,16 +63,16 @@ class Registration:
         return self._doors.get(self.roster.node(agent), wire.HANDLER_DOOR)
 
     def update(self, grid: Grid, setup: Setup, timeout: float) -> None:
-        """Set up nodes that are new, have come back or have lost their setup."""
+        """Send the setup to nodes that are new, have come back or have lost their setup."""
         online = set(grid.get_node_ids())
         self.roster.forget_absent(online)
         self._failed = {n: f for n, f in self._failed.items() if n in online}
         due = [node for node in sorted(online) if self._due(node)]
         if not due:
             return
-        claims = self._claims(grid, due, setup, min(timeout, self._patience(due)))
-        for complaint in self.roster.admit(claims):
-            logger.warning("%s", complaint)
+        claims = self._claims(grid, due, setup, min(timeout, self._seconds_for(due)))
+        for refusal in self.roster.admit(claims):
+            logger.warning("%s", refusal)
         for node in due:
             if self.roster.known(node):
                 self._failed.pop(node, None)
@@ -72,19 +81,20 @@ class Registration:
 
     def _claims(self, grid: Grid, nodes: list[int], setup: Setup, timeout: float) -> dict[int, str]:
         """Return the name of the agent that each node claims to speak for."""
-        known = [node for node in nodes if self._doors.get(node) == wire.CLIENT_DOOR]
         claims: dict[int, str] = {}
-        others = [node for node in nodes if node not in known]
-        unfit = self._set_up(grid, others, wire.HANDLER_DOOR, setup, timeout, claims)
-        found = self._with_a_client(grid, unfit, timeout)
-        for node in set(unfit) - set(found):
+        with_client = [node for node in nodes if self._doors.get(node) == wire.CLIENT_DOOR]
+        others = [node for node in nodes if node not in with_client]
+        no_handler = self._set_up(grid, others, wire.HANDLER_DOOR, setup, timeout, claims)
+        willing = self._willing_clients(grid, no_handler, timeout)
+        for node in set(no_handler) - set(willing):
             logger.warning(
-                'node %s takes no part: its app has neither @app.train("fbo") nor a client_fn '
-                "made by with_tuning or of TuningClient",
+                "node %s takes no part in tuning: its app must have a handler "
+                '@app.train("fbo"), or a client_fn made by with_tuning or of TuningClient',
                 node,
             )
-        for node in self._set_up(grid, [*known, *found], wire.CLIENT_DOOR, setup, timeout, claims):
-            logger.warning("node %s could not be set up: its client failed", node)
+        with_client += willing
+        for node in self._set_up(grid, with_client, wire.CLIENT_DOOR, setup, timeout, claims):
+            logger.warning("node %s is not registered: its client failed", node)
         return claims
 
     def _set_up(
@@ -96,13 +106,13 @@ class Registration:
         timeout: float,
         claims: dict[int, str],
     ) -> list[int]:
-        """Send the setup through a door and note the claims; return nodes that answer an error."""
+        """Send the setup through a door and add the claims; return the nodes that failed."""
         messages = [
             Message(wire.encode_setup(setup), node, door, ttl=timeout, group_id="setup")
             for node in nodes
         ]
         failed = []
-        for number, reply in sorted(exchange(grid, messages, timeout).items()):
+        for number, reply in sorted(send_and_collect(grid, messages, timeout).items()):
             node = nodes[number]
             if reply.has_error():
                 failed.append(node)
@@ -114,16 +124,17 @@ class Registration:
                 logger.warning("node %s is not registered: %s", node, error)
         return failed
 
-    def _with_a_client(self, grid: Grid, nodes: Sequence[int], timeout: float) -> list[int]:
-        """Return the nodes whose clients say that they take part in tuning."""
+    def _willing_clients(self, grid: Grid, nodes: Sequence[int], timeout: float) -> list[int]:
+        """Return the nodes whose clients reply to a probe that they take part in tuning."""
         messages = [
             Message(wire.encode_probe(), node, wire.PROBE, ttl=timeout, group_id="probe")
             for node in nodes
         ]
-        replies = exchange(grid, messages, timeout)
+        replies = send_and_collect(grid, messages, timeout)
         return [nodes[n] for n, reply in sorted(replies.items()) if wire.takes_part(reply)]
 
     def _due(self, node: int) -> bool:
+        """Return whether a node is to be sent its setup now, and count a skipped call."""
         if self.roster.known(node):
             return False
         failures = self._failed.get(node)
@@ -132,12 +143,14 @@ class Registration:
         failures.skip -= 1
         return False
 
-    def _patience(self, nodes: list[int]) -> float:
-        # The least patience of all: a new node need not wait for one that failed before.
+    def _seconds_for(self, nodes: list[int]) -> float:
+        """Return the seconds that these nodes have to acknowledge their setup."""
+        # The shortest time of all, so that new nodes do not wait for one that failed before.
         fewest = min(self._failed[n].count if n in self._failed else 0 for n in nodes)
-        return PATIENCE * 2.0 ** min(fewest, 20)
+        return ACKNOWLEDGE_SECONDS * 2.0 ** min(fewest, 20)
 
     def _note_failure(self, node: int) -> None:
+        """Count a failed attempt, and double the number of calls to skip."""
         failures = self._failed.setdefault(node, _Failures())
         failures.skip = min(2**failures.count, MOST_SKIPPED)
         failures.count += 1

@@ -1,22 +1,22 @@
-"""Sending a round's messages and collecting what comes back, within a time of our own.
+"""Send messages and collect the replies until a deadline, or until enough have come.
 
-Flower's ``send_and_receive`` looks for replies every three seconds in a deployment and cannot
-be told that enough have come. This one looks at once, then more and more rarely while nothing
-comes, and stops at a deadline, or when as many have answered as suffice.
+Flower's ``send_and_receive`` looks for replies every three seconds in a deployment, and waits for
+all of them. :func:`send_and_collect` looks at once, then more and more rarely while no reply comes.
+It ends at a deadline, or when a given share of the messages has replies.
 
-Two things that a node may do must not cost the others anything:
+Two faults of a node must not delay the others:
 
-- A node that dies in the middle of an upload makes ``Grid.pull_messages`` wait for the rest
-  until its session expires, some minutes later, whatever time-out one has in mind. Replies are
-  therefore pulled in threads of their own. One that is stuck for longer than :data:`STUCK`
-  is left to itself, and another goes on with the other messages.
-- A reply that Flower cannot take apart makes ``pull_messages`` raise and takes with it all
-  other replies of the same call. Replies are therefore pulled one by one.
+- A node that dies in the middle of an upload makes ``Grid.pull_messages`` wait until the node's
+  session expires, some minutes later, whatever timeout is set. Replies are therefore pulled in a
+  thread. A thread that waits longer than :data:`STUCK` for one reply is abandoned, and another
+  thread pulls the other replies.
+- A reply that Flower cannot decode makes ``pull_messages`` raise, and all other replies of the
+  same call are lost. Replies are therefore pulled one by one.
 
-**Late replies are dropped.** A round's vectors are computed for that round, and an agent that
-counted late could count twice in the next. An agent that is left out counts as zero, which the
-accounting of a private release allows for at no cost. Nothing is lost but time: an agent keeps
-its evaluations, and repeats an answer that it paid for without paying again.
+**Late replies are dropped.** The vectors of a round are computed for that round, and an agent whose
+late reply counted could count twice in the next round. An agent without a reply counts as zero,
+which the accounting of a private release allows at no cost. Only time is lost: the agent keeps its
+evaluations, and repeats a reply without repeating an evaluation.
 """
 
 from __future__ import annotations
@@ -32,28 +32,43 @@ from flwr.serverapp import Grid
 
 logger = logging.getLogger("flwr.fbo")
 
+#: Seconds between two passes over the open messages, from the shortest to the longest pause.
 FIRST_PAUSE, LONGEST_PAUSE = 0.01, 1.0
-#: Between two passes over what is waited for, so many times as long as a pass computes is slept.
+#: The least pause after a pass, in multiples of the CPU time that the pass took.
 REST = 50.0
-#: The same while replies come in: a simulation's engine goes through all messages that were not
-#: fetched, for every node, again and again, which takes more than looking for them does.
+#: The same multiple while replies come in. It is smaller, because a simulation's engine keeps
+#: searching all replies that were not pulled, for every node, which costs more than pulling them.
 REST_COMING = 5.0
-#: Seconds that one reply may take to arrive before it is waited for in the background.
+#: Seconds that one reply may take to arrive before another thread pulls the others.
 STUCK = 5.0
 
 
-def exchange(
+def send_and_collect(
     grid: Grid,
     messages: Sequence[Message],
     timeout: float,
     share: float = 1.0,
     on_reply: Callable[[int], None] = lambda count: None,
 ) -> dict[int, Message]:
-    """The replies that arrive in time, by the number of the message that they answer.
+    """Return the replies that arrive in time, by the number of the message that they answer.
 
-    It is over when ``share`` of the messages that could be sent have a reply. Errors that the
-    SuperLink reports are replies too: they are told by the message that they answer, since
-    they name a wrong sender. ``on_reply`` is told how many there are, whenever one arrives.
+    Parameters
+    ----------
+    grid
+        Flower's grid.
+    messages
+        The messages to send.
+    timeout
+        The most seconds to wait.
+    share
+        The share of the sent messages whose replies end the waiting.
+    on_reply
+        Called with the number of replies whenever a reply arrives.
+
+    Notes
+    -----
+    An error that the SuperLink reports is a reply too. Such an error names a wrong sender, so all
+    replies are matched by the message that they answer.
     """
     sent = {
         message_id: number
@@ -62,6 +77,7 @@ def exchange(
     }
     if not sent:
         return {}
+    # In floating point 0.07 of 100 is 7.000000000000001, which must not round up to 8.
     enough = math.ceil(share * len(sent) - 1e-9)
     collector = _Collector(grid, sent, max(1, enough))
     try:
@@ -71,23 +87,23 @@ def exchange(
 
 
 class _Collector:
-    """Pulls the replies to some messages, in one thread after the other."""
+    """The collection of replies to some messages; one thread at a time pulls them."""
 
     def __init__(self, grid: Grid, sent: dict[str, int], enough: int) -> None:
         self._grid, self._sent, self._enough = grid, sent, enough
         self._arrived: list[Message] = []
-        self._count = 0  # of all that ever arrived
-        self._news = threading.Event()  # a pass is over, or enough have answered
+        self._count = 0  # of all replies that arrived so far
+        self._progress = threading.Event()  # set after a pass, and when there are enough replies
         self._lock = threading.Lock()
-        self._open = dict.fromkeys(sent)  # ids without a reply, in the order to ask for them
-        self._over = False
-        self._worker: _Worker | None = None
+        self._open = dict.fromkeys(sent)  # messages without a reply, in the order to pull them
+        self._stopped = False
+        self._puller: _Puller | None = None
 
     def collect(self, deadline: float, on_reply: Callable[[int], None]) -> dict[int, Message]:
-        """Replies by number, until there are enough or it is too late."""
+        """Return the replies by number, when there are enough of them or at the deadline."""
         replies: dict[int, Message] = {}
         while True:
-            self._news.clear()
+            self._progress.clear()
             with self._lock:
                 arrived, self._arrived = self._arrived, []
             for reply in arrived:
@@ -99,73 +115,84 @@ class _Collector:
             if len(replies) >= self._enough or now >= deadline:
                 return replies
             self._keep_pulling(now)
-            self._news.wait(min(deadline - now, STUCK / 5))
+            self._progress.wait(min(deadline - now, STUCK / 5))
 
     def stop(self) -> None:
-        """Let threads that are stuck end when they can, and be forgotten."""
+        """Let the thread end, a stuck one as soon as it can."""
         with self._lock:
-            self._over = True
+            self._stopped = True
 
     def _keep_pulling(self, now: float) -> None:
-        """Have a thread at work that is not stuck."""
+        """Start a thread unless one is at work; a stuck thread is abandoned."""
         with self._lock:
-            worker = self._worker
-            if worker is not None and now - worker.since > STUCK:
+            puller = self._puller
+            if puller is not None and now - puller.since > STUCK:
                 logger.warning("a reply takes more than %g s to arrive; going on", STUCK)
-                worker.abandoned, worker = True, None
-            if worker is None:
-                self._worker = worker = _Worker()
-                thread = threading.Thread(target=self._pull, args=(worker,), daemon=True)
+                puller.abandoned, puller = True, None
+            if puller is None:
+                self._puller = puller = _Puller()
+                thread = threading.Thread(target=self._pull, args=(puller,), daemon=True)
                 thread.start()
 
-    def _pull(self, worker: _Worker) -> None:
+    def _pull(self, puller: _Puller) -> None:
+        """Pull replies in passes over the open messages, until none is open."""
         pause = FIRST_PAUSE
         while waiting := self._waiting():
             started, computed = time.monotonic(), time.thread_time()
             for message_id in waiting:
-                if not self._pull_one(message_id, worker):
+                if not self._pull_one(message_id, puller):
                     return
-            self._news.set()
-            # A simulation's agents share this process's lock, and a SuperLink has others to
-            # serve: little of the time is spent on asking, however many are waited for. Where
-            # replies are coming in, the rest are expected soon.
+            self._progress.set()
+            # The agents of a simulation need this process's interpreter, and a SuperLink has
+            # other runs to serve, so the thread rests in proportion to what a pass computes.
+            # While replies come in, the others are expected soon, and the rest is shorter.
             coming = len(self._waiting()) < len(waiting)
             times = REST_COMING if coming else REST
             rest = max(time.monotonic() - started, times * (time.thread_time() - computed))
             pause = FIRST_PAUSE if coming else min(1.5 * pause, LONGEST_PAUSE)
             time.sleep(min(max(pause, rest), LONGEST_PAUSE))
-            worker.since = time.monotonic()
+            puller.since = time.monotonic()
 
     def _waiting(self) -> list[str]:
+        """Return the messages to pull replies for; none after the end."""
         with self._lock:
-            return [] if self._over else list(self._open)
+            return [] if self._stopped else list(self._open)
 
-    def _pull_one(self, message_id: str, worker: _Worker) -> bool:
-        """Look for one reply; False if this thread is no longer wanted."""
+    def _pull_one(self, message_id: str, puller: _Puller) -> bool:
+        """Look for one reply; return whether the thread should go on."""
         with self._lock:
-            if self._over or worker.abandoned:
+            if self._stopped or puller.abandoned:
                 return False
             if message_id not in self._open:
                 return True
-            worker.since = time.monotonic()
-            del self._open[message_id]  # nobody else may pull it meanwhile
-        found: list[Message] = []
+            puller.since = time.monotonic()
+            # Closed meanwhile, so that the thread after a stuck one does not pull it too.
+            del self._open[message_id]
+        pulled: list[Message] = []
         try:
-            found = list(self._grid.pull_messages([message_id]))
-        except Exception as error:  # a reply that cannot be read, or a SuperLink that is away
+            pulled = list(self._grid.pull_messages([message_id]))
+        except Exception as error:  # the reply cannot be decoded, or the SuperLink is not there
             logger.warning("a reply could not be pulled: %s", type(error).__name__)
         with self._lock:
-            if not found:
+            if not pulled:
                 self._open[message_id] = None
-            self._arrived += found
-            self._count += len(found)
-            if found and self._count >= self._enough:
-                self._news.set()
-            return not (worker.abandoned or self._over)
+            self._arrived += pulled
+            self._count += len(pulled)
+            if pulled and self._count >= self._enough:
+                self._progress.set()
+            return not (puller.abandoned or self._stopped)
 
 
-class _Worker:
-    """A thread's state, as the others see it."""
+class _Puller:
+    """The state of a thread that pulls replies.
+
+    Attributes
+    ----------
+    since
+        When the thread began with the current reply or pause.
+    abandoned
+        Whether another thread has taken its place.
+    """
 
     def __init__(self) -> None:
         self.since = time.monotonic()

@@ -1,4 +1,4 @@
-"""Which node is which agent: agents keep their number, nodes come and go."""
+"""The roster of a run: the agents by number, and the nodes that speak for them now."""
 
 from __future__ import annotations
 
@@ -6,16 +6,17 @@ from collections.abc import Iterable
 from typing import Any
 
 
-class RosterError(RuntimeError):
-    """Two nodes claim to be the same agent, or there are more agents than were planned for."""
-
-
 class Roster:
-    """Names of agents, in the order of their numbers, and the nodes that speak for them now.
+    """The names of agents, in the order of their numbers, and the nodes that speak for them.
 
-    An agent is known by the name it gives at registration (its partition, unless its owner
-    says otherwise), so that it keeps its number, its sub-region and its history when it comes
-    back as another node or in a resumed run.
+    An agent is known by the name that it gives at registration (the number of its partition). So
+    an agent keeps its number, its sub-region and its history when it comes back from another node
+    or in a resumed run.
+
+    Parameters
+    ----------
+    size
+        The number of agents in the run.
     """
 
     def __init__(self, size: int) -> None:
@@ -25,64 +26,70 @@ class Roster:
         self._agent_of: dict[int, int] = {}
 
     def admit(self, claims: dict[int, str]) -> list[str]:
-        """Take in nodes with the names they claim; returns complaints, one a refused node.
+        """Register nodes as the agents that they claim to be; return why each other is refused.
 
-        New names get the next numbers in natural order, so that a simulation numbers its agents
-        as their partitions.
+        New names get the next numbers in natural order, so that the agents of a simulation have
+        the numbers of their partitions.
         """
-        complaints = []
+        refusals = []
         for node, name in sorted(claims.items(), key=lambda item: _natural(item[1])):
             if name not in self.names:
                 if len(self.names) == self.size:
-                    complaints.append(f"node {node}: all {self.size} agents are taken")
+                    refusals.append(
+                        f"node {node} is refused: the run is for {self.size} agents, and all "
+                        "are registered"
+                    )
                     continue
                 self.names.append(name)
             agent = self.names.index(name)
             if agent in self._node_of:
-                complaints.append(f"node {node}: another node already speaks for agent {name}")
+                refusals.append(
+                    f"node {node} is refused: another node already speaks for agent {name}"
+                )
                 continue
             self._node_of[agent], self._agent_of[node] = node, agent
-        return complaints
+        return refusals
 
     def forget_absent(self, online: Iterable[int]) -> None:
-        """Nodes that are gone speak for nobody; their agents may come back as other nodes."""
+        """Forget the nodes that are gone; their agents may come back from other nodes."""
         present = set(online)
         for node in set(self._agent_of) - present:
             del self._node_of[self._agent_of.pop(node)]
 
     def drop(self, node: int) -> None:
-        """The node must register again."""
+        """Forget a node, so that it must register again."""
         agent = self._agent_of.pop(node, None)
         if agent is not None:
             del self._node_of[agent]
 
     def known(self, node: int) -> bool:
-        """Whether a node speaks for an agent."""
+        """Return whether a node speaks for an agent."""
         return node in self._agent_of
 
     def agent(self, node: int) -> int:
-        """The number of the agent that a node speaks for; -1 if it speaks for none."""
+        """Return the number of the agent that a node speaks for; -1 for an unknown node."""
         return self._agent_of.get(node, -1)
 
     @property
     def present(self) -> list[int]:
-        """The numbers of the agents that a node speaks for."""
+        """Return the numbers of the agents that a node speaks for."""
         return sorted(self._node_of)
 
     def node(self, agent: int) -> int:
-        """The node that speaks for an agent."""
+        """Return the node that speaks for an agent."""
         return self._node_of[agent]
 
     def state_dict(self) -> dict[str, Any]:
-        """The names; nodes are another run's business."""
+        """Return the names of the agents; nodes have other numbers in a resumed run."""
         return {"names": list(self.names)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Continue with the same agents, none of them present yet."""
+        """Continue with the same agents, none of them registered yet."""
         self.names = list(state["names"])
         self._node_of, self._agent_of = {}, {}
 
 
 def _natural(name: str) -> tuple[bool, int, str]:
-    number = name.isascii() and name.isdigit()  # "²".isdigit() is true, and int("²") fails
+    """Return the key that sorts numbers by value, before all other names."""
+    number = name.isascii() and name.isdigit()  # "²".isdigit() is true, but int("²") fails
     return (not number, int(name) if number else 0, name)

@@ -1,7 +1,7 @@
-"""The rounds of one run: registration, a round's messages, its replies, its end.
+"""The rounds of one run: registration, the messages of a round, its replies and its end.
 
-Flower is touched here and in the modules that this one uses; which round comes next, what is
-stored and when a run ends is the strategy's affair.
+This module passes messages to Flower's grid. The strategy decides which round comes next, what is
+stored and when the run ends.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.methods.method import MethodServer, RunParameters
 from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.strategies.registration import Registration
-from flwr_fbo.strategies.replies import exchange
+from flwr_fbo.strategies.replies import send_and_collect
 from flwr_fbo.strategies.roster import Roster
 
 logger = logging.getLogger("flwr.fbo")
 
 #: Seconds between two looks for nodes that have not connected yet.
 NODE_POLL = 0.5
-#: Seconds for which the number of connected nodes must not change before all are taken to be there.
-SETTLED = 2.0
-#: Rounds in a row without any reply after which a run gives up.
+#: Seconds without a change after which the number of connected nodes counts as final.
+SETTLE_SECONDS = 2.0
+#: Rounds in a row without any reply after which the run ends.
 MOST_SILENT_ROUNDS = 3
 
 
 @dataclass
 class _OpenRound:
-    """The messages of the round under way, in the order in which they were sent."""
+    """The messages of the open round, in the order in which they were sent."""
 
     agents: list[int] = field(default_factory=list)
     requests: dict[int, Request] = field(default_factory=dict)
@@ -43,16 +43,16 @@ class _OpenRound:
 
 
 class Rounds:
-    """Carries the messages between a method's server and the agents, round by round.
+    """The rounds of a run, which carry messages between the method's server and the agents.
 
     Parameters
     ----------
     server
         The method's server.
     setup
-        What every agent is sent first.
+        The setup that every agent receives first.
     parameters
-        The run's size, timeout and quorum.
+        The size, the timeout and the quorum of the run.
     on_reply
         Called with the numbers of replies and of asked agents whenever a reply arrives.
     """
@@ -73,7 +73,7 @@ class Rounds:
 
     @property
     def given_up(self) -> str:
-        """Return why no further round makes sense; empty while one does."""
+        """Return why the run must end; empty while agents reply."""
         if self._silent < MOST_SILENT_ROUNDS:
             return ""
         return f"no agent replied in {MOST_SILENT_ROUNDS} rounds in a row"
@@ -81,11 +81,11 @@ class Rounds:
     # -- registration --------------------------------------------------------------------------
 
     def register(self, grid: Grid) -> None:
-        """Send the setup to nodes that have not acknowledged it, and learn who they are."""
+        """Send the setup to nodes that have not acknowledged it, and register their agents."""
         self._registration.update(grid, self.setup, self._parameters.timeout)
 
     def await_agents(self, grid: Grid) -> None:
-        """Wait until all agents of the run are registered, as long as the timeout allows."""
+        """Wait until all agents of the run are registered, for at most the timeout."""
         p = self._parameters
         deadline = time.monotonic() + p.timeout
         while True:
@@ -98,20 +98,24 @@ class Rounds:
             time.sleep(min(NODE_POLL, p.timeout))
         if here == 0:
             raise TimeoutError(f"none of {p.agents} agents registered in {p.timeout:g} s")
-        logger.warning("%s of %s agents are here; going on", here, p.agents)
+        # The others may come later: every round registers new nodes.
+        logger.warning("%s of %s agents are registered; starting with them", here, p.agents)
 
     # -- one round -----------------------------------------------------------------------------
 
     def run_one(self, grid: Grid) -> RoundReport | None:
-        """Send the round's requests, take in the replies, and close the round."""
+        """Send the requests of a round, collect the replies, and close the round."""
         messages = self._messages_in_time(grid)
         p, asked = self._parameters, len(messages)
         self._on_reply(0, asked)
-        numbered = exchange(grid, messages, p.timeout, p.quorum, lambda n: self._on_reply(n, asked))
+        numbered = send_and_collect(
+            grid, messages, p.timeout, p.quorum, lambda n: self._on_reply(n, asked)
+        )
         return self._close(numbered)
 
     def messages(self) -> list[Message]:
-        """Return the round's messages: a list, since a deployment's grid reads it twice."""
+        """Return the messages of the next round, and open that round."""
+        # A list and no generator: the grid of a deployment reads the messages twice.
         requests = self._server.requests(self.roster.present)
         self._open = _OpenRound(list(requests), requests)
         return [
@@ -119,14 +123,14 @@ class Rounds:
                 wire.encode_request(request, self.setup.digest),
                 self.roster.node(agent),
                 self._registration.door(agent),
-                ttl=self._parameters.timeout,  # nobody shall work on a round that is over
+                ttl=self._parameters.timeout,  # no agent works for a round that is over
                 group_id=str(request.round),
             )
             for agent, request in requests.items()
         ]
 
     def close_with(self, replies: Iterable[Message]) -> RoundReport | None:
-        """Close the round with replies that somebody else collected, matched by their nodes."""
+        """Close the round with replies that Flower's own loop collected, matched by node."""
         order = {agent: number for number, agent in enumerate(self._open.agents)}
         numbered: dict[int, Message] = {}
         for reply in replies:
@@ -136,7 +140,7 @@ class Rounds:
         return self._close(numbered) if order else None
 
     def _messages_in_time(self, grid: Grid) -> list[Message]:
-        """Return the round's messages, as soon as there is an agent to send one to."""
+        """Return the messages of the next round, when an agent is there to receive one."""
         timeout = self._parameters.timeout
         deadline = time.monotonic() + timeout
         while True:
@@ -145,19 +149,20 @@ class Rounds:
             if messages or self._server.finished:
                 return messages
             if time.monotonic() >= deadline:
-                raise TimeoutError(f"no agent to ask in {timeout:g} s")
+                raise TimeoutError(f"no agent could be asked within {timeout:g} s: none connected")
             time.sleep(min(NODE_POLL, timeout))
 
     def _close(self, numbered: Mapping[int, Message]) -> RoundReport | None:
         """Close the round with these replies, by the number of the message that they answer.
 
-        A round without any reply stays open, and None is returned. Nothing is released or charged
-        for it, and it is asked again: agents repeat answers that they paid for.
+        A round without any reply stays open, and None is returned. Such a round releases and
+        charges nothing. It is asked again, and agents reply without repeating an evaluation.
         """
         asked, number = len(self._open.agents), self._server.round
         if not numbered and asked and self._server.repeats_silent_rounds:
-            # An empty *sample* of agents that replied releases its noise all the same, for who
-            # was sampled must stay secret. That nobody replied is seen by everybody anyway.
+            # A round whose random *sample* of the replies is empty is another case: it releases
+            # its noise all the same, because the sample must stay secret. That no agent replied
+            # is no secret.
             self._silent += 1
             logger.warning(
                 "round %s: none of %s agents replied (%s of %s times in a row)",
@@ -183,7 +188,7 @@ class Rounds:
         )
 
     def _read(self, numbered: Mapping[int, Message], counts: Counter[str]) -> dict[int, Reply]:
-        """Return replies by agent, good ones and declined ones; count and drop all others."""
+        """Return the good and the declined replies by agent; count and drop all others."""
         replies: dict[int, Reply] = {}
         for number, message in numbered.items():
             agent = self._open.agents[number]
@@ -193,6 +198,7 @@ class Rounds:
                 counts["refused"] += 1
                 logger.warning("a reply of agent %s is ignored: %s", agent, error)
                 continue
+            # A node that restarted has lost its setup, and registers again before the next round.
             if reply.declined == wire.NEEDS_SETUP:
                 self.roster.drop(self.roster.node(agent))
             replies[agent] = reply
@@ -200,14 +206,14 @@ class Rounds:
 
 
 def count_nodes(grid: Grid, timeout: float) -> int:
-    """Return how many nodes are connected, once their number has settled."""
+    """Return how many nodes are connected, once their number no longer changes."""
     deadline = time.monotonic() + timeout
     count, since = 0, time.monotonic()
     while time.monotonic() < deadline:
         now = len(list(grid.get_node_ids()))
         if now != count:
             count, since = now, time.monotonic()
-        if count and time.monotonic() - since >= SETTLED:
+        if count and time.monotonic() - since >= SETTLE_SECONDS:
             return count
         time.sleep(0.1)
     if count:

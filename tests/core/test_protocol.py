@@ -51,13 +51,16 @@ def test_a_good_reply_passes_and_a_declined_one_too():
 @pytest.mark.parametrize(
     ("arrays", "says"),
     [
-        ({}, r"arrays must be \['omega'\], got \[\]"),
-        ({"omega": np.zeros(3), "y": np.zeros(1)}, r"got \['omega', 'y'\]"),
-        ({"omega": np.zeros(4)}, r"`omega` must be float64 of shape \(3,\), got float64 of \(4,\)"),
-        ({"omega": np.zeros((3, 1))}, r"of \(3, 1\)"),
-        ({"omega": np.zeros(3, dtype=np.float32)}, r"got float32 of \(3,\)"),
-        ({"omega": np.array([0.1234, np.nan, 0])}, "`omega` must be finite$"),
-        ({"omega": np.array([0.1234, np.inf, 0])}, "`omega` must be finite$"),
+        ({}, r"^the arrays of a reply must be \['omega'\], but got \[\]$"),
+        ({"omega": np.zeros(3), "y": np.zeros(1)}, r"but got \['omega', 'y'\]$"),
+        (
+            {"omega": np.zeros(4)},
+            r"`omega` in a reply must be float64 of shape \(3,\), but got float64 of shape \(4,\)$",
+        ),
+        ({"omega": np.zeros((3, 1))}, r"of shape \(3, 1\)$"),
+        ({"omega": np.zeros(3, dtype=np.float32)}, r"got float32 of shape \(3,\)$"),
+        ({"omega": np.array([0.1234, np.nan, 0])}, "must be finite, but some numbers are not$"),
+        ({"omega": np.array([0.1234, np.inf, 0])}, "must be finite, but some numbers are not$"),
     ],
 )
 def test_a_bad_reply_is_refused_without_its_data(arrays, says):

@@ -18,7 +18,7 @@ from flwr_fbo.strategies import replies as courier
 from flwr_fbo.strategies.baselines import LocalTS
 from flwr_fbo.strategies.dp_fts_de import DPFTSDE
 from flwr_fbo.strategies.fts import FTS
-from flwr_fbo.strategies.replies import exchange
+from flwr_fbo.strategies.replies import send_and_collect
 
 from .conftest import SPACE
 from .test_strategies import SMALL, Make
@@ -68,7 +68,7 @@ class Scripted(InProcessGrid):
 def send(grid: Scripted, nodes: range, timeout: float, share: float = 1.0) -> tuple[Any, float]:
     messages = [Message(RecordDict(), n, "train") for n in nodes]
     started = time.monotonic()
-    replies = exchange(grid, messages, timeout, share)
+    replies = send_and_collect(grid, messages, timeout, share)
     return replies, time.monotonic() - started
 
 

@@ -23,15 +23,15 @@ def test_an_agent_comes_back_as_another_node() -> None:
 
 def test_two_nodes_cannot_be_one_agent() -> None:
     roster = Roster(2)
-    (complaint,) = roster.admit({5: "0", 6: "0"})
-    assert "another node already speaks for agent 0" in complaint
+    (refusal,) = roster.admit({5: "0", 6: "0"})
+    assert "another node already speaks for agent 0" in refusal
     assert roster.present == [0]
 
 
 def test_no_more_agents_than_were_planned_for() -> None:
     roster = Roster(1)
-    (complaint,) = roster.admit({5: "0", 6: "1"})
-    assert "all 1 agents are taken" in complaint
+    (refusal,) = roster.admit({5: "0", 6: "1"})
+    assert "the run is for 1 agents, and all are registered" in refusal
 
 
 def test_names_survive_nodes_do_not() -> None:

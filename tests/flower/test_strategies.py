@@ -255,7 +255,7 @@ class TestBudget:
         strategy = f.start()
         assert counts == [1, 2, 3, 3, 3]
         assert strategy.reports[-1].privacy is not None
-        spent = [r.privacy["epsilon"] for r in strategy.reports if r.privacy is not None]
+        spent = [r.privacy.spent for r in strategy.reports if r.privacy is not None]
         assert spent == sorted(spent)
         assert 7.9 < spent[-1] <= 8.0
 
@@ -268,8 +268,9 @@ class TestBudget:
         assert _charges(f) < 4
         last = strategy.reports[-1].privacy
         assert last is not None
-        assert last["exhausted"]
-        assert last["epsilon"] <= 1.5
+        assert last.exhausted
+        assert last.spent is not None
+        assert last.spent <= last.epsilon == 1.5  # type: ignore[operator]
         assert evaluations(f) == [2, 3, 4, 5, 6]
 
     def test_a_resumed_run_goes_on_with_its_ledger(self, federation: Make) -> None:
@@ -278,13 +279,17 @@ class TestBudget:
         f.start()
         assert _charges(f) == 2
         again = federation(private())
-        assert again.strategy.server.statement() == {**f.strategy.reports[-1].privacy}  # type: ignore[dict-item]
+        assert again.strategy.server.statement() == f.strategy.reports[-1].privacy
         again.start()
         assert _charges(again) == 3
 
     def test_without_epsilon_nothing_is_called_private(self, federation: Make) -> None:
         strategy = federation(DPFTSDE(**SMALL)).start()
-        assert strategy.server.statement() is None
+        statement = strategy.server.statement()
+        assert statement.epsilon is None
+        assert not statement.private
+        assert str(statement) == "NOT PRIVATE: no epsilon was given"
+        assert strategy.reports[-1].privacy is None
 
 
 def _charges(f: Federation) -> int:
@@ -434,7 +439,7 @@ class TestPopulation:
         f.strategy.callbacks.append(Coming())
         reports = f.start().reports
         assert [r.asked for r in reports] == [2, 2, 3, 3, 3]
-        assert "all 3 agents are taken" in caplog.text
+        assert "the run is for 3 agents, and all are registered" in caplog.text
         assert f.strategy.roster.names == ["0", "1", "2"]
 
     def test_a_node_that_never_registers_is_asked_ever_more_rarely(self, federation: Make) -> None:

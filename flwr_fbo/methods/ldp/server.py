@@ -34,7 +34,7 @@ KIND = "ldp"
 #: The word with which an agent declines when an answer would exceed its budget.
 BUDGET = "budget"
 #: The run ends after this many rounds in a row in which agents were asked and none answered.
-PATIENCE = 100
+MOST_IDLE_ROUNDS = 100
 
 
 class RewardServer(MethodServer):
@@ -119,7 +119,7 @@ class RewardServer(MethodServer):
             return "done"
         if len(self.exhausted) >= self.agents:
             return "budgets"
-        return "no-answers" if self._idle >= PATIENCE else ""
+        return "no-answers" if self._idle >= MOST_IDLE_ROUNDS else ""
 
     def setup(self) -> Setup:
         """Return the space, the bounds and the mechanism, which are public."""

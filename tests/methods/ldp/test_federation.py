@@ -13,7 +13,7 @@ from flwr_fbo.methods.ldp.agent import ANSWER, RewardAgent
 from flwr_fbo.methods.ldp.learners import make_learner
 from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
 from flwr_fbo.methods.ldp.regret import regret_of_plays
-from flwr_fbo.methods.ldp.server import PATIENCE, RewardServer
+from flwr_fbo.methods.ldp.server import MOST_IDLE_ROUNDS, RewardServer
 from flwr_fbo.methods.ldp.settings import LDPSettings
 from flwr_fbo.methods.ldp.tgp import TGP
 from flwr_fbo.methods.method import RunParameters
@@ -288,17 +288,17 @@ def test_more_answers_than_were_asked_for_are_not_attributed_to_the_next_point()
 
 def test_agents_that_only_ever_fail_end_the_run():
     server = server_of(agents=2)
-    for _ in range(PATIENCE):
+    for _ in range(MOST_IDLE_ROUNDS):
         assert not server.finished
         server.close({n: Reply(declined="OSError") for n in server.requests([0, 1])})
     assert server.report()["stopped"] == "no-answers"
-    assert server.report()["failures"] == PATIENCE
+    assert server.report()["failures"] == MOST_IDLE_ROUNDS
     assert server.requests([0, 1]) == {}
 
 
 def test_rounds_with_nobody_there_do_not_end_the_run():
     server = server_of(agents=2)
-    for _ in range(PATIENCE + 1):
+    for _ in range(MOST_IDLE_ROUNDS + 1):
         assert server.requests([]) == {}
         server.close({})
     assert not server.finished
