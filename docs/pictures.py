@@ -83,11 +83,11 @@ STEPS: tuple[Box | Message, ...] = (
     ),
     Message("message, to all 30 agents", True),
     Box(
-        "agent", "Evaluation", ("C = 151.0, gamma = 0.1381", "accuracy = 0.8421"),
-        "agent 7 chooses the point and trains once",
+        "agent", "Evaluation", ("C = 42.51, gamma = 0.0817", "accuracy = 0.6923"),
+        "agent 11 chooses the point and trains once",
     ),
     Box(
-        "agent", "Journal: agents/agent-0007.jsonl", ('{"round":4, "score":0.8421, ...}',),
+        "agent", "Journal: agents/agent-0011.jsonl", ('{"round":4, "score":0.6923, ...}',),
         "written before the reply; stays at the party", kept=True,
     ),
     Box(
@@ -100,7 +100,7 @@ STEPS: tuple[Box | Message, ...] = (
         "every vector is clipped and weighted",
     ),
     Box(
-        "server", "Ledger: ledger.jsonl", ('{"round":4, "noise_multiplier":', " 1.0379, ...}"),
+        "server", "Ledger: ledger.jsonl", ('{"round":4, "noise_multiplier":', " 1.7838, ...}"),
         "charged before any noise is drawn", kept=True,
     ),
     Box(
@@ -140,7 +140,7 @@ def _heads(parts: list[str]) -> int:
     """Name the two sides, explain the dashes, and return where the steps begin."""
     parts += [
         _text(SERVER, 26, "server", "title"),
-        _text(AGENT + BOX, 26, "agent 7", "title", "end"),
+        _text(AGENT + BOX, 26, "agent 11", "title", "end"),
         _text(WIDTH / 2, 26, "dashed: a file", "", "middle"),
     ]
     return 40
