@@ -71,10 +71,10 @@ def test_the_noise_has_the_deviation_that_was_paid_for(tmp_path: Any) -> None:
 def test_a_run_with_local_budgets_says_what_they_bound(federation: Make, strategy: Any) -> None:
     f = federation(strategy(**SMALL, local_epsilon=3.0, local_answers=2))
     done = f.start()
-    assert done.server.statement() == {
-        "epsilon": 3.0, "delta": 1e-5, "budget": 3.0, "private": True, "exhausted": False,
-        "local": True,
-    }  # fmt: skip
+    statement = done.server.statement()
+    assert (statement.epsilon, statement.delta, statement.budget) == (3.0, 1e-5, 3.0)
+    assert (statement.unit, statement.trust, statement.private) == ("party", "local", True)
+    assert "against the server too" in str(statement)
     assert [dict(r.declined) for r in done.reports[:4]] == [{}, {}, {"budget": 3}, {"budget": 3}]
     ledgers = sorted(f.directory.agents.glob("*.privacy.jsonl"))
     assert len(ledgers) == 3
@@ -89,7 +89,7 @@ def test_diagnostics_tell_scores_and_void_the_guarantee(
     assert all(r.best is not None for r in done.reports)
     last = done.reports[-1].privacy
     assert last is not None
-    assert last["private"] is False
+    assert last.private is False
     assert "NOT PRIVATE: agents send their scores" in caplog.text
 
 
@@ -103,7 +103,7 @@ def test_seeded_noise_repeats_a_run_and_voids_the_guarantee(
         for path in f.directory.root.rglob("*.*"):
             path.unlink()
         assert f.strategy.reports[0].privacy is not None
-        assert f.strategy.reports[0].privacy["private"] is False
+        assert f.strategy.reports[0].privacy.private is False
         return f.strategy.server.released.latest  # type: ignore[attr-defined]
 
     np.testing.assert_array_equal(released(), released())
@@ -127,5 +127,7 @@ def test_fixed_size_sampling_is_counted_for_its_own_neighbours(federation: Make)
     done = f.start()
     last = done.reports[-1].privacy
     assert last is not None
-    assert last["epsilon"] > 0
+    assert last.epsilon is not None
+    assert last.epsilon > 0
+    assert "replaced by any others" in last.relation
     assert '"fixed-size"' in f.directory.ledger.read_text()

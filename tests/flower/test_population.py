@@ -107,7 +107,7 @@ def test_there_is_no_place_beyond_the_plan(
     """Four nodes, a run for three: the fourth is told that it is one too many, in every round."""
     f = federation(private(), agents=AGENTS, rounds=3, timeout=0.5)
     settings = f.strategy.parameters
-    f.strategy.server.release_files()
+    f.strategy.server.close_files()
     f.directory.ledger.unlink()
     f.strategy.open_run(type(settings)(**{**vars(settings), "agents": 3}))
     reports = f.start().reports

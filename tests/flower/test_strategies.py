@@ -350,7 +350,7 @@ class TestFaults:
             f.start()
 
     def test_a_strategy_needs_a_space_and_a_run(self) -> None:
-        with pytest.raises(SettingsError, match="LocalTS needs `space`"):
+        with pytest.raises(SettingsError, match="`space`, the search space, must be given to LocalTS"):
             LocalTS(**SMALL).start(InProcessGrid(None, 1))  # type: ignore[arg-type]
         with pytest.raises(RuntimeError, match="call start"):
             LocalTS(**SMALL).run(InProcessGrid(None, 1))  # type: ignore[arg-type]

@@ -232,7 +232,9 @@ def test_logs_and_files_of_a_run_hold_no_secrets(
     for logger in ("", "flwr", "flwr.fbo", "flwr_fbo"):  # simulations may have quietened some
         caplog.set_level(logging.DEBUG, logger)
     small: dict[str, Any] = {"initial_points": 4, "features": 8, "refit_every": 0}
-    strategy: Any = DPFTSDE(**small, epsilon=5.0, sampling_rate=0.5, accountant="rdp")
+    strategy: Any = DPFTSDE(
+        **small, epsilon=5.0, sampling_rate=0.5, accountant="rdp", releases="all"
+    )
     if local is not None:
         strategy = FTS(**small, local_epsilon=local)
     directory = RunDirectory(tmp_path / "run")

@@ -83,7 +83,7 @@ def test_it_says_what_happened(runs: Path, tmp_path: Path) -> None:
     assert "<not>" not in text
     assert "budget" in text
     assert "recommended to all" in text.lower()
-    assert "per agent, whole run" in text
+    assert "for each party, over the whole run" in text
     assert "gain over" in text
     for setting in ("initial-points", "numpy", "dp-accounting", "dai2021dpftsde"):
         assert setting in text

@@ -80,9 +80,10 @@ class TestRules:
     def test_an_end_that_tells_of_scores_is_noted_in_a_private_run(self, tmp_path: Path) -> None:
         given: dict[str, Any] = {"agents": 2, "rounds": 9, "initial_points": 2, "epsilon": 5.0}
         found = simulate(flat, run_dir=tmp_path / "r", patience=2, **given)
-        assert "depends on scores" in found.notice
+        assert "depended on scores" in " ".join(found.privacy.not_covered)
         untouched = simulate(flat, run_dir=tmp_path / "s", max_evaluations=9, **given)
-        assert untouched.notice == ""
+        assert "scores" not in untouched.privacy.not_covered[0]
+        assert not any("when the run stopped" in text for text in untouched.privacy.not_covered)
 
     @pytest.mark.parametrize("key", ["patience", "target_score", "max_evaluations"])
     def test_a_server_without_journals_refuses_rules_on_scores(self, key: str) -> None:

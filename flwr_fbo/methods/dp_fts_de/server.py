@@ -156,7 +156,7 @@ class DPFTSDEServer(ThompsonServer):
         self._ledger = make(path, header)
         self.budget = PrivacyBudget(s.epsilon or math.inf, self.delta, self._ledger, s.account)
 
-    def release_files(self) -> None:
+    def close_files(self) -> None:
         """Close the file of the ledger."""
         if self._ledger is not None:
             self._ledger.close()
@@ -273,7 +273,9 @@ class DPFTSDEServer(ThompsonServer):
                 f"multiplier {self.noise_multiplier or 0.0:.4g}, sampling rate "
                 f"{self.release_plan.sampling_rate:g}, accountant {self.settings.account}"
             ),
-            epsilon=max(planned, spent),  # a release that a crash repeated was charged twice
+            # A budget stops what it does not pay for; a release that a crash repeated was charged
+            # twice.
+            epsilon=max(spent, min(planned, self.settings.epsilon or math.inf)),
             delta=self.delta,
             spent=spent,
             mu=mu,
