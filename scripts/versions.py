@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RESOLUTIONS = {"newest": "highest", "lowest": "lowest-direct"}
-SUITES = ("tests/core", "tests/app", "tests/privacy", "tests/flower")
+SUITES = ("tests/core", "tests/runs", "tests/privacy", "tests/flower")
 SHOWN = ("flwr", "numpy", "scipy", "scikit-learn", "dp-accounting")
 
 
