@@ -98,7 +98,7 @@ class MethodServer(ABC):
         """Say whether the agents still evaluate their initial points."""
         return False
 
-    def release_files(self) -> None:  # noqa: B027 - most servers hold no file
+    def close_files(self) -> None:  # noqa: B027 - most servers hold no file
         """Close the files that the server holds open."""
 
     # -- what a run reports ------------------------------------------------------------------
@@ -127,6 +127,11 @@ class MethodServer(ABC):
     def best(self) -> float | None:
         """Return the mean best score, where agents send their scores (research only)."""
         return None
+
+    @property
+    def charges(self) -> int:
+        """Return how many releases were charged to a ledger."""
+        return 0
 
     def release(self) -> Release | None:
         """Return the last vector that was made public, where the method has releases."""

@@ -7,9 +7,12 @@ header, which identifies the run. Every further line is one charge::
     {"event": {...}, "index": 0, "hash": "..."}
 
 Every hash covers its line and the hash of the line before. A line that was changed, moved or
-removed from the middle therefore does not match, and the ledger is refused. The hashes have no
-key: they reveal accidents and partial changes, not a writer who computes all hashes anew. Lines
-removed from the end are not noticed either. Keep the directory where only the server writes.
+removed from the middle therefore does not match, and the ledger is refused. The hashes are keyed
+by a secret in a file beside the ledger (``ledger.jsonl.key``), which also says how many lines there
+are and what the last hash is. So lines that are missing at the end are noticed too, and so is a
+line written by somebody who can write the ledger but not read the key. Who can write both files
+can forge both, or put back an older copy of both: keep the directory where only the server
+writes. A run's checkpoint and releases name the ledger's state as well.
 
 :meth:`Ledger.charge` returns once the line is on the disk (``fsync``). A release is charged
 first, and only then drawn and sent. A crash between the two counts a release that was never
@@ -25,9 +28,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import hmac
 import json
 import os
-from collections.abc import Mapping
+import secrets
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
@@ -79,19 +85,26 @@ class Ledger:
         self._descriptor: int | None = descriptor
         self._events: tuple[Event, ...] = ()
         self._hash = ""  # of the last line
+        self._chain: list[str] = []  # the hashes of all lines
+        self._seal = Seal(path.with_name(path.name + ".key"))
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], header: Mapping[str, Any]) -> Self:
         """Create the ledger of the run that the header describes. The file must not exist."""
         where = Path(path)
         content = _plain(header)
-        where.parent.mkdir(parents=True, exist_ok=True)
+        _make_directory(where.parent)
+        if where.exists():
+            raise LedgerError(f"{where}: a ledger exists already; resume it instead")
+        seal = Seal.new(where.with_name(where.name + ".key"))
+        seal.save()  # before the ledger: a ledger without its key could not be resumed
         try:
             # O_EXCL: two runs that share a file would each see half of what was spent.
             descriptor = os.open(where, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)
         except FileExistsError:
             raise LedgerError(f"{where}: a ledger exists already; resume it instead") from None
         ledger = cls(where, descriptor)
+        ledger._seal = seal
         _lock(descriptor, where)
         ledger.header = content
         ledger._append({"header": content})
@@ -109,6 +122,7 @@ class Ledger:
         ledger = cls(where, descriptor)
         try:
             _lock(descriptor, where)
+            ledger._seal = Seal.load(where.with_name(where.name + ".key"))
             ledger._read(_plain(header))
         except BaseException:
             ledger.close()
@@ -124,6 +138,17 @@ class Ledger:
         """Write the event and force the line to the disk. Only then may the release be sent."""
         self._append({"event": to_dict(event), "index": len(self._events)})
         self._events = (*self._events, event)
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """Return how far the ledger has come, for a checkpoint to name: lines and last hash."""
+        return {"lines": len(self._chain), "hash": self._hash}
+
+    def require(self, state: Mapping[str, Any]) -> None:
+        """Raise unless the ledger holds at least the lines that a checkpoint names."""
+        Seal(self.path, lines=int(state["lines"]), hash=str(state["hash"])).check(
+            self.path, self._chain
+        )
 
     def close(self) -> None:
         """Close the file. Further charges raise :class:`LedgerError`."""
@@ -147,10 +172,12 @@ class Ledger:
         """Write a line at the end of the file and wait until the line is on the disk."""
         if self._descriptor is None:
             raise LedgerError(f"{self.path}: the ledger is closed")
-        line, chain = _line(body, self._hash)
+        line, chain = _line(body, self._hash, self._seal.key)
         try:
             _write(self._descriptor, line)
             os.fsync(self._descriptor)
+            self._chain.append(chain)
+            self._seal.mark(len(self._chain), chain)
         except OSError as error:
             # How much reached the disk is unknown, so only a new `resume` may go on.
             self.close()
@@ -171,6 +198,8 @@ class Ledger:
             )
         for number, line in enumerate(lines):
             self._accept(number, line, expected)
+        # Before the repair, which writes the seal anew: the charge of a torn line had not returned.
+        self._seal.check(self.path, self._chain)
         if torn:
             self._repair(len(whole), torn)
 
@@ -179,7 +208,9 @@ class Ledger:
         try:
             body = json.loads(line)
             # Writing the body again must give the same bytes, the hash among them.
-            again, chain = _line({k: v for k, v in body.items() if k != "hash"}, self._hash)
+            again, chain = _line(
+                {k: v for k, v in body.items() if k != "hash"}, self._hash, self._seal.key
+            )
         except (ValueError, AttributeError, RecursionError):
             raise LedgerError(f"{self.path}: line {number + 1} is damaged") from None
         if again != line:
@@ -188,6 +219,7 @@ class Ledger:
                 "the hash does not match, so what was spent is unknown"
             )
         self._hash = chain
+        self._chain.append(chain)
         if number == 0:
             self._match(body.get("header"), expected)
             return
@@ -223,10 +255,76 @@ class Ledger:
             self.charge(event)
 
 
-def _line(body: dict[str, Any], before: str) -> tuple[bytes, str]:
-    """Return a line of the file and its hash, which covers the hash of the line before."""
+@dataclass
+class Seal:
+    """What lies beside a ledger: the key of its hashes, and how far the ledger had come.
+
+    The file is written after every charge. A ledger that lost lines, or whose lines somebody
+    wrote who does not have the key, does not fit it any more. Who can write both files can
+    forge both.
+    """
+
+    path: Path
+    key: bytes = b""
+    lines: int = 0
+    hash: str = ""
+
+    @classmethod
+    def new(cls, path: Path) -> Seal:
+        """Make a seal with a new key; refuse to replace that of a ledger which held charges."""
+        if path.exists() and cls.load(path).lines > 1:
+            raise LedgerError(
+                f"{path}: this is the key of a ledger with charges, but the ledger is gone; what "
+                "was spent is unknown. Restore the ledger from a backup"
+            )
+        return cls(path, secrets.token_bytes(32))
+
+    @classmethod
+    def load(cls, path: Path) -> Seal:
+        """Read the seal of a ledger."""
+        try:
+            content = json.loads(path.read_text())
+            key, lines = bytes.fromhex(content["key"]), content["lines"]
+            if len(key) != 32 or type(lines) is not int:
+                raise ValueError("its key or its count is damaged")
+            return cls(path, key, lines, str(content["hash"]))
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+            raise LedgerError(
+                f"{path}: the key of the ledger cannot be read ({error}), so the ledger cannot be "
+                "trusted; restore both from a backup"
+            ) from None
+
+    def mark(self, lines: int, last: str) -> None:
+        """Note how far the ledger has come."""
+        self.lines, self.hash = lines, last
+        self.save()
+
+    def save(self) -> None:
+        """Write the seal whole or not at all, readable by its owner only."""
+        content = {"key": self.key.hex(), "lines": self.lines, "hash": self.hash}
+        temporary = self.path.with_name(self.path.name + ".tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            _write(descriptor, json.dumps(content).encode())
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(self.path)
+
+    def check(self, ledger: Path, chain: Sequence[str]) -> None:
+        """Raise unless the ledger holds at least the lines that the seal knows of."""
+        if len(chain) < self.lines or (self.lines and chain[self.lines - 1] != self.hash):
+            held, known = max(len(chain) - 1, 0), max(self.lines - 1, 0)
+            raise LedgerError(
+                f"{ledger}: the ledger holds {held} charges, but {known} were made: charges are "
+                "missing, so what was spent is unknown. Restore the ledger from a backup"
+            )
+
+
+def _line(body: dict[str, Any], before: str, key: bytes) -> tuple[bytes, str]:
+    """Return a line of the file and its keyed hash, which covers the hash of the line before."""
     text = _dump(body)
-    chain = hashlib.sha256((before + text).encode()).hexdigest()
+    chain = hmac.new(key, (before + text).encode(), hashlib.sha256).hexdigest()
     return f"{text[:-1]}, {json.dumps('hash')}: {json.dumps(chain)}}}\n".encode(), chain
 
 
@@ -278,6 +376,14 @@ def _lock(descriptor: int, path: Path) -> None:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         raise LedgerError(f"{path}: another process is using this ledger") from None
+
+
+def _make_directory(path: Path) -> None:
+    """Make a directory and all above it, and force their entries to the disk."""
+    missing = [p for p in (path, *path.parents) if not p.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    for made in missing:
+        _sync_directory(made.parent)
 
 
 def _sync_directory(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What all strategies share: opening a run, registration, the round loop, checkpoints, the end."""
+"""The strategy that all methods share: it opens a run, carries its rounds and writes its result."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ from flwr_fbo.methods.method import Method, MethodServer, RunParameters
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.report.tree import tree_svg
 from flwr_fbo.runs.callbacks import Callback, RoundReport
+from flwr_fbo.runs.files import RunDirectoryError
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.rounds import RoundTable
 from flwr_fbo.runs.history import RunHistory
 from flwr_fbo.runs.locations import name_of_run, run_directory
-from flwr_fbo.runs.result import Finished, conclude
-from flwr_fbo.runs.resume import check_changes, lengthened
+from flwr_fbo.runs.result import FinishedRun, write_result
+from flwr_fbo.runs.resume import check_changes, settings_for_more_rounds
 from flwr_fbo.runs.spec import RunSettings, RunSpec, settings_to_store
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.strategies.explicit import StrategyOptions
@@ -37,13 +38,13 @@ logger = logging.getLogger("flwr.fbo")
 
 
 class Store(Protocol):
-    """Where a run's state survives its process."""
+    """A place where the state of a run outlives the process."""
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Store the state in place of the last one, atomically."""
+        """Store the state in place of the last one, whole or not at all."""
 
     def load(self) -> dict[str, Any] | None:
-        """Return the last stored state, if any."""
+        """Return the last stored state; None before the first state."""
 
 
 class FBOStrategy(Strategy):
@@ -52,33 +53,42 @@ class FBOStrategy(Strategy):
     Subclasses such as :class:`~flwr_fbo.DPFTSDE` write out the arguments of their method. For a
     method without a class of its own, use :meth:`of`.
 
-    There are three ways to run it. :meth:`start` runs it from beginning to end and returns the
-    result. Flower's own loop (``Strategy.start``, or a strategy that wraps this one) calls
-    ``configure_train`` and ``aggregate_train``. Tests and tools that keep files of their own call
-    :meth:`open_run` and then :meth:`run`.
+    There are three ways to run a strategy. :meth:`start` runs the method from beginning to end and
+    returns the result. Flower's own loop (``Strategy.start``, or a strategy that wraps this one)
+    calls ``configure_train`` and ``aggregate_train``. Tests, and tools that keep files of their
+    own, call :meth:`open_run` and then :meth:`run`.
+
+    Parameters
+    ----------
+    method : Method
+        The method.
+    settings : Settings
+        The settings of the method.
+    options : StrategyOptions, optional
+        What every strategy can be given beside the settings of its method.
     """
 
-    #: The method's name, in subclasses that stand for one method.
+    #: The name of the method, in subclasses that stand for one method.
     method_name: ClassVar[str] = ""
 
     method: Method
     settings: Settings
-    #: The settings that were given, by kebab-case key; a task or a preset may fill the rest.
+    #: The settings that the caller gave, by kebab-case key. A task or a preset fills the others.
     stated: dict[str, Any]
 
     def __init__(
         self, method: Method, settings: Settings, options: StrategyOptions | None = None
     ) -> None:
         stated = {kebab(name): value for name, value in vars(settings).items()}
-        self._adopt(method, settings, options or StrategyOptions(), stated)
+        self._initialise(method, settings, options or StrategyOptions(), stated)
 
     def _configure(self, options: dict[str, Any], stated: dict[str, Any]) -> None:
-        """Take in the arguments of a written-out constructor."""
+        """Initialise a subclass from the arguments of its constructor."""
         method = find_method(self.method_name)
         settings = method.settings_class.from_mapping(stated)
-        self._adopt(method, settings, StrategyOptions.of(options), stated)
+        self._initialise(method, settings, StrategyOptions.of(options), stated)
 
-    def _adopt(
+    def _initialise(
         self, method: Method, settings: Settings, options: StrategyOptions, stated: dict[str, Any]
     ) -> None:
         self.method, self.settings, self.options, self.stated = method, settings, options, stated
@@ -88,11 +98,11 @@ class FBOStrategy(Strategy):
         self.store: Store | None = None
         self.stop: Callable[[RoundReport], bool] = lambda report: False
         self.stopper = Stopper(RunSettings())
-        #: Why the strategy gave up before the method was finished; empty where it did not.
+        #: Why the run ended before the method was finished; empty in any other case.
         self.stopped = ""
         self.reports: list[RoundReport] = []
         self.directory: RunDirectory | None = None
-        #: The result of the run that ended; Flower's own loop returns a result of its own.
+        #: The result of the last run. Flower's own loop returns another object.
         self.result: TuningResult | None = None
         self._config: dict[str, Any] = {}
         self._history: RunHistory | None = None
@@ -105,23 +115,32 @@ class FBOStrategy(Strategy):
 
     @classmethod
     def of(cls, method: str, *, seeks: Any = "own", **values: Any) -> FBOStrategy:
-        """Make a strategy of any registered method by its name.
+        """Return a strategy for any registered method.
 
-        ``values`` are options (``space``, ``num_agents``, ...) and settings of the method.
+        Parameters
+        ----------
+        method : str
+            The name of the method, such as ``"fts"``.
+        seeks : str
+            The optimum that the task seeks: ``"own"`` or ``"global"``.
+        **values
+            Options (``space``, ``num_agents``, ...) and settings of the method.
         """
-        found = find_method(method, seeks)
+        registered = find_method(method, seeks)
         options = {k: v for k, v in values.items() if k in StrategyOptions.names()}
         rest = {k: v for k, v in values.items() if k not in options}
-        settings = found.settings_class(**rest)
-        made = found.strategy_class.__new__(found.strategy_class)
-        made._adopt(found, settings, StrategyOptions.of(options), settings_to_store(settings))
-        strategy: FBOStrategy = made
+        settings = registered.settings_class(**rest)
+        # Made without __init__: the constructors of subclasses take arguments, not settings.
+        strategy: FBOStrategy = registered.strategy_class.__new__(registered.strategy_class)
+        strategy._initialise(
+            registered, settings, StrategyOptions.of(options), settings_to_store(settings)
+        )
         return strategy
 
     @classmethod
     def for_spec(cls, spec: RunSpec, **options: Any) -> FBOStrategy:
-        """Make the strategy of a run that is described by its settings."""
-        made = spec.method.strategy_class.__new__(spec.method.strategy_class)
+        """Return the strategy for a run that its settings describe."""
+        strategy: FBOStrategy = spec.method.strategy_class.__new__(spec.method.strategy_class)
         run = spec.run
         chosen = StrategyOptions.of(
             {
@@ -135,9 +154,8 @@ class FBOStrategy(Strategy):
                 **options,
             }
         )
-        made._adopt(spec.method, spec.settings, chosen, settings_to_store(spec.settings))
-        made.task, made._config = spec.task, spec.to_mapping()
-        strategy: FBOStrategy = made
+        strategy._initialise(spec.method, spec.settings, chosen, settings_to_store(spec.settings))
+        strategy.task, strategy._config = spec.task, spec.to_mapping()
         return strategy
 
     # -- one run -------------------------------------------------------------------------------
@@ -152,27 +170,27 @@ class FBOStrategy(Strategy):
         evaluate_config: ConfigRecord | None = None,
         evaluate_fn: Callable[[int, ArrayRecord], MetricRecord | None] | None = None,
     ) -> TuningResult:
-        """Run the method from beginning to end, or from where its run directory says it was.
+        """Run the method from beginning to end, or continue the run in its directory.
 
         Parameters
         ----------
-        grid
+        grid : flwr.serverapp.Grid
             Flower's grid.
-        num_rounds
-            Rounds after the initial points. A method that spends a budget of evaluations ends
-            by itself; for it, ``num_rounds`` is the most rounds it may take.
-        timeout
+        num_rounds : int, optional
+            Rounds after the initial points. A method with a budget of evaluations ends when the
+            budget is spent; for such a method, ``num_rounds`` is the largest number of rounds.
+        timeout : float, optional
             Seconds that a round may take, and that nodes may take to connect.
-        initial_arrays, train_config, evaluate_config, evaluate_fn
-            Flower's arguments without a meaning here. They must be left out: agents tune
-            hyperparameters, no model travels, and scores stay with the agents.
+        initial_arrays, train_config, evaluate_config, evaluate_fn : optional
+            Flower's arguments without a meaning here, which must be left out. Agents tune
+            hyperparameters: no model travels, and scores stay with the agents.
 
         Returns
         -------
         TuningResult
             The recommended setting, the privacy of the run, and where its files are.
         """
-        self._refuse_without_meaning(
+        self._check_unused(
             initial_arrays=initial_arrays,
             train_config=train_config,
             evaluate_config=evaluate_config,
@@ -182,7 +200,8 @@ class FBOStrategy(Strategy):
         self.run(grid, None if self.server.counts_rounds else num_rounds)
         return self.finish()
 
-    def _refuse_without_meaning(self, **given: Any) -> None:
+    def _check_unused(self, **given: Any) -> None:
+        """Raise SettingsError for an argument that has no meaning here and is not empty."""
         for name, value in given.items():
             if value is None or (not callable(value) and len(value) == 0):
                 continue
@@ -192,49 +211,63 @@ class FBOStrategy(Strategy):
             )
 
     def _begin(self, grid: Grid, num_rounds: int | None, timeout: float | None) -> None:
-        """Settle what the run is, make or continue its directory, and open it."""
+        """Make the run's directory or continue the run in it, and open the run."""
         o = self.options
-        patience = o.timeout if timeout is None else timeout
-        options = replace(o, timeout=patience)
-        if options.space is None:
+        if o.space is None:
             raise SettingsError(
-                f"{type(self).__name__} needs `space`, the search space: "
-                'DPFTSDE(space={"C": Float(1e-3, 1e3, log=True)})'
+                f"`space`, the search space, must be given to {type(self).__name__}, such as "
+                'DPFTSDE(space={"C": Float(1e-3, 1e3, log=True)}), but is not'
             )
+        timeout = o.timeout if timeout is None else timeout
         counts = self.method.server_class.counts_rounds
         rounds = o.num_rounds if num_rounds is None or not counts else num_rounds
-        root = options.run_dir or run_directory(str(grid.run.run_id))
-        directory = RunDirectory(root)
+        directory = RunDirectory(o.run_dir or run_directory(str(grid.run.run_id)))
         known = directory.read_json("config.json") if directory.holds_a_run else None
-        agents = options.num_agents or (known or {}).get("agents") or count_nodes(grid, patience)
+        agents = o.num_agents or (known or {}).get("agents") or count_nodes(grid, timeout)
         config = {
             **(self._config or self._own_config()),
             "agents": agents,
             "rounds": rounds,
-            "timeout": patience,
+            "timeout": timeout,
         }
-        logger.info("%s: %s", "run directory" if known is None else "the run continues in", root)
         if known is None:
-            directory.create(config, options.space)
+            logger.info("run directory: %s", directory.root)
+            directory.create(config, o.space)
         else:
+            logger.info("the run continues in %s", directory.root)
             self._continue(directory, known, config)
         parameters = RunParameters(
-            space=options.space,
+            space=o.space,
             agents=agents,
             rounds=rounds,
-            seed=options.seed,
-            timeout=patience,
-            quorum=options.round_quorum,
+            seed=o.seed,
+            timeout=timeout,
+            quorum=o.round_quorum,
             ledger=directory.ledger,
             task=self.task,
         )
         self.directory = directory
         self.open_run(parameters, directory.store)
+        self._check_books(directory)
+        # Written before the first message, so that the guarantee is known whatever happens next.
         directory.write_json("privacy.json", self.server.statement().to_dict())
         self._own_callbacks = [RoundTable(directory.rounds)]
 
+    def _check_books(self, directory: RunDirectory) -> None:
+        """Raise where more was released than the ledger of a private run has charged."""
+        released = directory.releases.count()
+        if self.server.statement().epsilon is None or not released:
+            return
+        if released > self.server.charges:
+            self.server.close_files()
+            raise RunDirectoryError(
+                f"{directory.root} holds {released} releases, but its ledger has charged "
+                f"{self.server.charges}: what was spent is unknown. Restore ledger.jsonl and "
+                "ledger.jsonl.key from a backup"
+            )
+
     def _own_config(self) -> dict[str, Any]:
-        """Return what is written down of a run that no task or run-config describes."""
+        """Return the content of ``config.json`` for a strategy that no task or run-config made."""
         o = self.options
         return {
             "strategy": self.method.name,
@@ -247,33 +280,36 @@ class FBOStrategy(Strategy):
     def _continue(
         self, directory: RunDirectory, known: Mapping[str, Any], config: dict[str, Any]
     ) -> None:
-        """Check that a run with a directory is the same run, and keep a private one to its plan.
+        """Check that the run of a directory is the same run, and update its ``config.json``.
 
-        A setting that this strategy was not given has the value that the directory holds: it
-        may be one that was fixed when the run got more rounds.
+        A setting that the caller did not give keeps the value in the directory, which may be one
+        that was fixed when the run got more rounds.
         """
         kind = type(self.settings)
-        before = kind.from_mapping({k: v for k, v in known.items() if k in kind.keys()})
+        keys = kind.keys()
+        before = kind.from_mapping({k: v for k, v in known.items() if k in keys})
         wanted = {**settings_to_store(before), **self.stated}
+        # The noise of a private run was planned for its releases: more rounds release no more.
         fixed = {}
         if config["rounds"] > known["rounds"]:
-            fixed = lengthened(before, known["rounds"], known["agents"])
+            fixed = settings_for_more_rounds(before, known["rounds"], known["agents"])
         self.settings = kind.from_mapping({**wanted, **fixed})
         config |= settings_to_store(self.settings)
         differing = [k for k in {**known, **config} if known.get(k) != config.get(k)]
         check_changes([key for key in differing if key not in fixed], known, config)
-        space = self.options.space
-        assert space is not None
-        if (directory.root / "space.json").exists():
-            if Space.from_dict(directory.read_json("space.json")) != space:
-                raise SettingsError(
-                    f"`space` must stay what {directory.root / 'space.json'} holds: with another "
-                    "space it would be another run; choose another `run_dir`"
-                )
+        stored = directory.root / "space.json"
+        if (
+            stored.exists()
+            and Space.from_dict(directory.read_json(stored.name)) != self.options.space
+        ):
+            raise SettingsError(
+                f"`space` must stay what {stored} holds: with another space it would be another "
+                "run; choose another `run_dir`"
+            )
         directory.write_json("config.json", {**known, **config})
 
     def open_run(self, parameters: RunParameters, store: Store | None = None) -> Self:
-        """Get ready for a run; with a store that holds a state, for the rest of that run."""
+        """Make the server of a run; a state in the store is loaded, so that the run continues."""
         self._parameters, self.store = parameters, store
         self._server = self.method.make_server(parameters, self.settings)
         setup = replace(
@@ -287,11 +323,19 @@ class FBOStrategy(Strategy):
         )
         self.reports, self.stopped = [], ""
         self._began = time.monotonic()
+        try:
+            self._load(store)
+        except BaseException:
+            self._server.close_files()  # the next attempt must find the ledger unlocked
+            raise
+        return self
+
+    def _load(self, store: Store | None) -> None:
+        """Continue from the stored state, if there is one."""
         state = None if store is None else store.load()
         if state is not None:
             self.roster.load_state_dict(state["roster"])
-            self._server.load_state_dict(state["server"])
-        return self
+            self.server.load_state_dict(state["server"])
 
     @property
     def server(self) -> MethodServer:
@@ -324,12 +368,12 @@ class FBOStrategy(Strategy):
         """Return the agents' evaluations in a simulation; None in a deployment."""
         return self._history
 
-    def watch(self, stopper: Stopper, history: RunHistory | None = None) -> None:
-        """Set the rules that end the run early, and the journals that a simulation owns."""
+    def set_stopper(self, stopper: Stopper, history: RunHistory | None = None) -> None:
+        """Set the rules that end the run early, and the evaluations of a simulation."""
         self._history, self.stopper, self.stop = history, stopper, stopper
 
     def run(self, grid: Grid, most_rounds: int | None = None) -> None:
-        """Run all rounds that are left, until the server is finished or a rule ends the run."""
+        """Run the remaining rounds, until the method is finished or a rule ends the run."""
         self.summary()
         try:
             self.rounds.await_agents(grid)
@@ -337,9 +381,10 @@ class FBOStrategy(Strategy):
             self._run_rounds(grid, most_rounds)
             self._notify("on_end")
         finally:
-            self.server.release_files()
+            self.server.close_files()
 
     def _run_rounds(self, grid: Grid, most_rounds: int | None) -> None:
+        """Run rounds, at most this number of them."""
         closed = 0
         while not self.server.finished and not self.stopped:
             report = self._run_round(grid)
@@ -356,11 +401,11 @@ class FBOStrategy(Strategy):
         """Write the result of the run and close its files."""
         directory, p = self.directory, self.parameters
         if directory is None:
-            raise RuntimeError("the run has no directory: only start and Flower's loop make one")
+            raise RuntimeError("the run has no directory: call start, or use Flower's own loop")
         histories = [] if self._history is None else self._history.refresh().evaluations
         self._checkpoint(now=True)
-        result = conclude(
-            Finished(
+        result = write_result(
+            FinishedRun(
                 task="" if self.task is None else self.task.name,
                 metric="score" if self.task is None else self.task.metric,
                 method=self.method.name,
@@ -380,7 +425,7 @@ class FBOStrategy(Strategy):
         if result.findings.get("tree"):
             arity = int(getattr(self.settings, "arity", 2))
             (directory.root / "tree.svg").write_text(tree_svg(result.findings["tree"], arity))
-        self.server.release_files()
+        self.server.close_files()
         self.result = TuningResult(
             train_metrics_clientapp={r.round: _metrics(r) for r in self.reports},
             recommended=result.recommended,
@@ -392,13 +437,13 @@ class FBOStrategy(Strategy):
         return self.result
 
     def _run_round(self, grid: Grid) -> RoundReport | None:
-        """Run a round and store what came of it; None where nobody replied."""
+        """Run one round, and return its report; None where no agent replied."""
         report = self.rounds.run_one(grid)
         self.stopped = self.rounds.given_up
         return self._closed(report)
 
     def _closed(self, report: RoundReport | None) -> RoundReport | None:
-        """Store the state after a round, and tell the callbacks."""
+        """Store the state after a closed round, call the callbacks, and return the report."""
         if report is None:
             return None
         self.reports.append(report)
@@ -409,23 +454,26 @@ class FBOStrategy(Strategy):
         return report
 
     def _checkpoint(self, now: bool = False) -> None:
-        """Store the state, unless the last time is so recent that it need not be yet."""
+        """Store the state, unless the last checkpoint is recent enough."""
         if self.store is None:
             return
+        # Servers whose agents can repeat all lost rounds allow some seconds between checkpoints.
         recent = time.monotonic() - self._stored < self.server.checkpoint_seconds
         if recent and not now and not self.server.finished:
             return
+        # A newcomer needs the random features of the setup to read the releases.
         if self.directory is not None and self.server.release() is not None:
             self.directory.releases.add_features(self.rounds.setup.arrays)
         self.store.save(self.state_dict())
         self._stored = time.monotonic()
 
     def _notify(self, event: str, *details: Any) -> None:
+        """Call one method of all callbacks, those that write the run's files first."""
         for callback in (*self._own_callbacks, *self.callbacks):
             getattr(callback, event)(self, *details)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return all that a continued run needs; see :meth:`open_run`."""
+        """Return the state that :meth:`open_run` loads to continue the run."""
         return {"roster": self.roster.state_dict(), "server": self.server.state_dict()}
 
     # -- Flower's five methods -----------------------------------------------------------------
@@ -435,8 +483,8 @@ class FBOStrategy(Strategy):
     ) -> Iterable[Message]:
         """Return the messages of a round of Flower's own loop.
 
-        Before the first round the strategy opens its run, registers the agents and has them
-        evaluate their initial points, all of which :meth:`start` does before its first round.
+        Before the first round the strategy opens its run, registers the agents, and runs the
+        rounds in which agents evaluate their initial points.
         """
         if self._server is None:
             self._begin(grid, None, None)
@@ -455,10 +503,10 @@ class FBOStrategy(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Close a round of Flower's own loop; write the result after the last one.
+        """Close a round of Flower's own loop, and write the result after the last round.
 
-        Replies are matched to agents by the nodes that they come from. Without any reply the
-        round stays open: nothing is released or charged, and the next round asks again.
+        Replies are matched to agents by the nodes that sent them. A round without any reply stays
+        open: it releases and charges nothing, and the next round sends the same requests.
         """
         if self.server.finished or self.stopped:
             return None, None
@@ -474,17 +522,17 @@ class FBOStrategy(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """Return no messages: scores stay with the agents."""
+        """Return no messages, because scores stay with the agents."""
         return []
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Return nothing: scores stay with the agents."""
+        """Return None, because scores stay with the agents."""
         return None
 
     def summary(self) -> None:
-        """Log the settings of the run, and what makes it less private than it looks."""
+        """Log the settings of the run, its privacy statement, and warnings about both."""
         p = self._parameters
         if p is not None:
             logger.info("%s: %s agents, %s rounds", self.method.name, p.agents, p.rounds)
@@ -498,7 +546,7 @@ class FBOStrategy(Strategy):
 
 
 def _metrics(report: RoundReport) -> MetricRecord:
-    """Return what the server knows of a round, as Flower's results hold it."""
+    """Return the server's view of a round as the record that Flower's result holds."""
     numbers: dict[str, int | float] = {
         "asked": report.asked,
         "replied": report.replied,

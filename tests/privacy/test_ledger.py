@@ -163,14 +163,74 @@ def test_a_failed_write_stops_all_further_charges(tmp_path, monkeypatch):
 # ------------------------------------------------------------------ damage
 
 
+def key_of(path: Path) -> dict:
+    return json.loads(path.with_name(path.name + ".key").read_text())
+
+
+def before_last_charge(path: Path, key: dict, data: bytes) -> None:
+    """Put the key file back to what it is while the last line is written."""
+    lines = data.splitlines()
+    earlier = {**key, "lines": len(lines) - 1, "hash": json.loads(lines[-2])["hash"]}
+    path.with_name(path.name + ".key").write_text(json.dumps(earlier))
+
+
+def test_a_ledger_that_lost_lines_is_refused_at_every_cut(tmp_path):
+    """Once a charge has returned, no shorter ledger passes: not by a byte."""
+    path = tmp_path / "ledger"
+    data = written(path, EVENTS)
+    for end in range(len(data)):
+        path.write_bytes(data[:end])
+        with pytest.raises(LedgerError):
+            Ledger.resume(path, HEADER)
+    path.write_bytes(data)
+    assert Ledger.resume(path, HEADER).events == tuple(EVENTS)
+
+
+def test_a_lost_ledger_or_key_is_refused(tmp_path):
+    path = tmp_path / "ledger"
+    data = written(path, EVENTS)
+    path.unlink()
+    with pytest.raises(LedgerError, match="the ledger is gone"):
+        Ledger.create(path, HEADER)
+    path.write_bytes(data)
+    path.with_name("ledger.key").unlink()
+    with pytest.raises(LedgerError, match="the key of the ledger cannot be read"):
+        Ledger.resume(path, HEADER)
+
+
+@pytest.mark.parametrize("damage", ["", "{}", "[]", '{"key": "00", "lines": 4, "hash": ""}', "\x00"])
+def test_a_damaged_key_is_refused(tmp_path, damage):
+    path = tmp_path / "ledger"
+    written(path, EVENTS)
+    path.with_name("ledger.key").write_text(damage)
+    with pytest.raises(LedgerError, match="cannot be read"):
+        Ledger.resume(path, HEADER)
+
+
+def test_lines_by_somebody_without_the_key_are_noticed(tmp_path):
+    path, forged = tmp_path / "ledger", tmp_path / "forged"
+    written(path, EVENTS)
+    path.write_bytes(written(forged, EVENTS[:1]))
+    with pytest.raises(LedgerError, match="was changed"):
+        Ledger.resume(path, HEADER)
+
+
+def test_only_its_owner_reads_the_key(tmp_path):
+    path = tmp_path / "ledger"
+    written(path, EVENTS)
+    assert path.with_name("ledger.key").stat().st_mode & 0o777 == 0o600
+
+
 def test_a_torn_last_line_at_every_byte(tmp_path):
     """Wherever a crash cuts the last line, earlier charges count and the ledger continues."""
     path = tmp_path / "ledger"
     data = written(path, EVENTS)
+    whole = key_of(path)
     start = data[:-1].rfind(b"\n") + 1  # of the last line
     counted = []
     for end in range(start, len(data)):
         path.write_bytes(data[:end])
+        before_last_charge(path, whole, data)
         with Ledger.resume(path, HEADER) as ledger:
             assert ledger.events[:2] == tuple(EVENTS[:2])
             assert ledger.events[2:] in ((), (EVENTS[2],))
@@ -199,6 +259,7 @@ def test_a_torn_header_says_that_nothing_was_charged(tmp_path):
 def test_any_changed_byte_before_the_last_line_is_noticed(tmp_path, data):
     path = tmp_path / "ledger"
     path.unlink(missing_ok=True)
+    path.with_name("ledger.key").unlink(missing_ok=True)
     content = bytearray(written(path))
     last = content[:-1].rfind(b"\n") + 1
     where = data.draw(st.integers(0, last - 1))
@@ -281,7 +342,7 @@ def test_a_crash_at_any_system_call_never_undercounts(tmp_path, keep):
     """The process is killed before, within and after each call. The ledger then holds every
     release and at most one more, and can be resumed."""
     killed = 0
-    for fatal in range(1, 40):
+    for fatal in range(1, 80):
         path, sent = tmp_path / f"ledger{fatal}", tmp_path / f"sent{fatal}"
         code = run_until_killed(path, sent, fatal, keep)
         if code == 0:
@@ -304,7 +365,9 @@ def test_a_crash_during_the_repair_never_undercounts(tmp_path):
         with Ledger.create(path, {"run": 1}) as ledger:
             ledger.charge(GaussianRelease(1.0, 0.5, 0))
             ledger.charge(GaussianRelease(1.0, 0.5, 1))
-        path.write_bytes(path.read_bytes()[:-9])  # torn, but its event can be read
+        data = path.read_bytes()
+        path.write_bytes(data[:-9])  # torn, but its event can be read
+        before_last_charge(path, key_of(path), data)
         sent.write_text("x")  # only the first charge had returned
         run_until_killed(path, sent, fatal, 0.5)  # a second crash
         with Ledger.resume(path, {"run": 1}) as ledger:

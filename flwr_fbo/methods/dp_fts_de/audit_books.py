@@ -27,7 +27,6 @@ import math
 import numpy as np
 from scipy import stats
 
-from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.dp_fts_de.audited_run import AuditedRun, restart
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
 from flwr_fbo.privacy.accountants import make_accountant

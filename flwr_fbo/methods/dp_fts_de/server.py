@@ -151,7 +151,9 @@ class DPFTSDEServer(ThompsonServer):
             "accountant": s.account,
         }
         if path.exists() and b"\n" not in path.read_bytes():
-            path.unlink()  # a crash while the file was made: nothing was ever charged to it
+            # A crash while the file was made: nothing was ever charged to it. If something was,
+            # the key beside it says so, and making the ledger anew is refused.
+            path.unlink()
         make = Ledger.resume if path.exists() else Ledger.create
         self._ledger = make(path, header)
         self.budget = PrivacyBudget(s.epsilon or math.inf, self.delta, self._ledger, s.account)
@@ -218,14 +220,26 @@ class DPFTSDEServer(ThompsonServer):
     def state_dict(self) -> dict[str, Any]:
         """Return the round, the releases, and whether the budget is exhausted."""
         # The ledger is a file of its own, and the state of the noise's source is never stored.
-        released = self.released.to_dict()
-        return {**super().state_dict(), "released": released, "exhausted": self.exhausted}
+        state = {
+            **super().state_dict(),
+            "released": self.released.to_dict(),
+            "exhausted": self.exhausted,
+        }
+        # The checkpoint names the ledger's lines, so that a ledger which lost some is noticed.
+        return state if self._ledger is None else {**state, "ledger": self._ledger.state}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state that :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self.released = ReleaseMemory.from_dict(state["released"])
         self.exhausted = bool(state["exhausted"])
+        if self._ledger is not None and "ledger" in state:
+            self._ledger.require(state["ledger"])
+
+    @property
+    def charges(self) -> int:
+        """Return how many releases the ledger has charged."""
+        return 0 if self.budget is None else len(self.budget.ledger.events)
 
     # -- what a run reports ------------------------------------------------------------------
 

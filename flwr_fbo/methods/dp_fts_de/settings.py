@@ -216,7 +216,7 @@ class DPFTSDESettings(ThompsonSettings):
             )
         return tuple(t for t in listed if t < rounds)
 
-    def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
+    def settings_for_more_rounds(self, planned: int, agents: int) -> dict[str, Any]:
         """Return the settings that keep a private run to the releases it was planned for.
 
         The noise was computed for the releases of ``planned`` rounds, so the run makes no release

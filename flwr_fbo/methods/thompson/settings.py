@@ -131,6 +131,6 @@ class ThompsonSettings(Settings):
         bound = self.vector_bound or math.sqrt(self.features)
         return bound if self.scale is None else math.hypot(bound, self.scale.max_norm)
 
-    def lengthened(self, planned: int, agents: int) -> dict[str, Any]:
+    def settings_for_more_rounds(self, planned: int, agents: int) -> dict[str, Any]:
         """Return settings to fix when a run gets more rounds than planned; none by default."""
         return {}

@@ -45,6 +45,10 @@ class ReleaseFiles:
         except Exception as error:  # a missing or damaged file, whichever way zipfile says it
             raise RunDirectoryError(f"{path} is not a release: {error}") from None
 
+    def count(self) -> int:
+        """Return how many releases are stored."""
+        return sum(1 for _ in self.folder.glob("round-*.npz"))
+
     def read(self) -> list[Release]:
         """Return all releases, oldest first."""
         return [self.at(t) for t in sorted(map(_round_of, self.folder.glob("round-*.npz")))]
