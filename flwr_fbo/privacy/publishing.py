@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import textwrap
 from dataclasses import dataclass
 from typing import Any
 
@@ -107,16 +108,16 @@ class PublishedModel:
             "The published model costs one person in the training data:",
             *_table(self.compositions),
             "This holds under these conditions:",
-            *(f"- {need}" for need in COMPOSITION_NEEDS),
+            *_listed(COMPOSITION_NEEDS),
         ]
         if self.selections:
             lines += [
                 "",
-                "NOT for this search. A random search whose number of trainings is random, with "
-                f"mean {self.trainings}, would have cost:",
+                "NOT for this search. A random search whose number of trainings is random,",
+                f"{self.trainings} in the mean, would have cost:",
                 *_table(self.selections),
                 "That would need all of these conditions:",
-                *(f"- {need}" for need in SELECTION_NEEDS),
+                *_listed(SELECTION_NEEDS),
             ]
         return "\n".join(lines)
 
@@ -168,6 +169,11 @@ def cost_of_publishing(
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+def _listed(needs: tuple[str, ...]) -> list[str]:
+    """Return the conditions as a list, in lines of at most 100 characters."""
+    return [textwrap.fill(f"- {need}", 100, subsequent_indent="  ") for need in needs]
 
 
 def _table(bounds: tuple[Bound, ...]) -> list[str]:

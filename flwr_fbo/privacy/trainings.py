@@ -229,10 +229,10 @@ class AccountedTraining:
         """Return the bounds of our accountants and the basic bound, the smallest epsilon first."""
         checks.count("count", count)
         times = tuple((key, count * number) for key, number in self.counts)
-        bounds = [
-            Bound("privacy-loss distributions", self._by(PldAccountant(), times, delta), delta),
-            Bound("Renyi divergences", self._by(RdpAccountant(), times, delta), delta),
-        ]
+        bounds = [Bound("Renyi divergences", self._by(RdpAccountant(), times, delta), delta)]
+        if delta >= pld.LEAST_DELTA:
+            epsilon = self._by(PldAccountant(), times, delta)
+            bounds.append(Bound("privacy-loss distributions", epsilon, delta))
         if delta / count >= pld.LEAST_DELTA:
             single = pld.epsilon(self.counts, delta / count)
             bounds.append(Bound("basic composition", count * single, delta))

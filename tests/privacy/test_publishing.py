@@ -136,6 +136,11 @@ def test_trainings_with_known_events_cost_what_the_library_says(event: Any) -> N
     assert bounds[0].epsilon >= library.get_epsilon(1e-5) * (1 - 1e-4)
 
 
+def test_at_a_delta_below_the_rounding_of_transforms_renyi_remains() -> None:
+    bounds = AccountedTraining.of(GAUSSIAN).compositions(3, 1e-12)
+    assert [bound.name for bound in bounds] == ["Renyi divergences"]
+
+
 # ------------------------------------------------------------------ selection
 
 
@@ -294,6 +299,7 @@ def test_the_smallest_bound_of_the_search_comes_first() -> None:
     assert "optimal composition" in holds
     assert "geometric" not in holds
     assert "random search" in would
+    assert max(map(len, text.splitlines())) <= 100
     assert json.loads(json.dumps(found.to_dict()))["epsilon"] == found.epsilon
 
 
@@ -398,6 +404,7 @@ def command(*arguments: str) -> Any:
 
 
 def test_the_command_counts_every_training_of_the_journal(journal: Path) -> None:
+    before = journal.read_bytes()
     done = command("--publish", str(journal), "--training-epsilon", "0.5", "--json")
     found = json.loads(done.stdout)
     assert (found["trainings"], found["failed"]) == (3, 1)
@@ -406,7 +413,6 @@ def test_the_command_counts_every_training_of_the_journal(journal: Path) -> None
     assert json.loads(again.stdout)["trainings"] == 4
     text = command("--publish", str(journal), "--training-epsilon", "0.5").stdout
     assert "3 trainings (1 of them failed)" in text
-    before = journal.read_bytes()
     assert journal.read_bytes() == before  # the journal is only read
 
 
