@@ -25,23 +25,25 @@ from flwr_fbo.methods.registry import find_method
 FOLDER = Path(__file__).parents[1] / "flwr_fbo" / "strategies"
 FILES = ("dp_fts_de", "fts", "baselines", "fed_pne", "ldp")
 LEARNERS = '"tgp", "ata", "moma", "gp-ucb", "uniform"'
+#: Stands for a blank at which a docstring must not be broken into lines.
+NO_BREAK = "\N{NO-BREAK SPACE}"
 
 #: The settings that users look for first.
 FIRST = ("epsilon", "delta", "budget")
 #: The arguments that all strategies share: name, type, default, help.
 SHARED = [
     ("space", "Space | Mapping[str, Parameter] | None", "None", "the search space"),
-    ("num_agents", "int | None", "None", "how many take part; the connected nodes where unset"),
+    ("num_agents", "int | None", "None", "number of agents; where unset, of connected nodes"),
     ("num_rounds", "int", "20", "rounds after the initial points, for Flower's own loop"),
-    ("timeout", "float", "3600.0", "seconds a round may take, for Flower's own loop"),
+    ("timeout", "float", "3600.0", "seconds that a round may take, for Flower's own loop"),
     ("seed", "int", "0", "seed of everything but privacy noise"),
     ("run_dir", "Path | str | None", "None", "directory of the run; below ~/.flwr-fbo where unset"),
     ("round_quorum", "float", "1.0", "share of the asked agents whose replies end a round"),
     (
         "answer_within", "float | None", "None",
-        "seconds after which agents answer while an evaluation goes on; None waits",
+        "seconds after which an agent replies although its evaluation still runs; None waits",
     ),
-    ("callbacks", "Sequence[Callback]", "()", "watchers of the run"),
+    ("callbacks", "Sequence[Callback]", "()", "objects that watch the run"),
 ]  # fmt: skip
 
 
@@ -50,8 +52,13 @@ def type_text(kind: Any) -> str:
     if typing.get_origin(kind) in (typing.Union, types.UnionType):
         return " | ".join(map(type_text, typing.get_args(kind)))
     if typing.get_origin(kind) is Literal:
-        return f"Literal[{', '.join(repr(v).replace(chr(39), chr(34)) for v in typing.get_args(kind))}]"
+        return f"Literal[{', '.join(map(_literal, typing.get_args(kind)))}]"
     return "None" if kind is type(None) else str(kind.__name__)
+
+
+def _literal(value: Any) -> str:
+    """Return a value as source text, with double quotes."""
+    return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
 def arguments(settings: type[Settings], method: str) -> list[tuple[str, str, str, str]]:
@@ -61,9 +68,9 @@ def arguments(settings: type[Settings], method: str) -> list[tuple[str, str, str
     own = []
     for f in dataclasses.fields(settings):
         d = helps[f.name]
-        text = d.help + (f" ({d.rule})" if d.rule else "")
-        default = repr(f.default).replace("'", '"')
-        own.append((f.name, type_text(kinds[f.name]), default, text))
+        rule = d.rule.replace(" ", NO_BREAK)
+        text = f"{d.help} ({rule})" if rule else d.help
+        own.append((f.name, type_text(kinds[f.name]), _literal(f.default), text))
     own.sort(key=lambda row: row[0] not in FIRST)
     first = []
     if method == "ldp-tgp":
@@ -89,9 +96,14 @@ def _class_with_arguments(text: str) -> str:
         text,
         flags=re.S,
     )
-    signature = "".join(f"        {name}: {kind} = {default},\n" for name, kind, default, _ in given)
-    written = f"    @explicit\n    def __init__(\n        self,\n        *,\n{signature}    ) -> None: ...\n"
-    return re.sub(r"    @explicit\n    def __init__\(.*?\) -> None: \.\.\.\n", lambda _: written, text, flags=re.S)
+    rows = "".join(f"        {name}: {kind} = {default},\n" for name, kind, default, _ in given)
+    init = f"    def __init__(\n        self,\n        *,\n{rows}    ) -> None: ...\n"
+    return re.sub(
+        r"(?<=    @explicit\n)    def __init__\(.*?\) -> None: \.\.\.\n",
+        lambda _: init,
+        text,
+        flags=re.S,
+    )
 
 
 def _sentence(help: str) -> str:
@@ -101,7 +113,7 @@ def _sentence(help: str) -> str:
 
 def _wrapped(text: str) -> str:
     lines = textwrap.wrap(text, 100, initial_indent=" " * 8, subsequent_indent=" " * 8)
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines).replace(NO_BREAK, " ") + "\n"
 
 
 def formatted(text: str) -> str:

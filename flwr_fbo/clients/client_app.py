@@ -15,7 +15,7 @@ from flwr.clientapp import ClientApp
 
 from flwr_fbo.clients.doors import answer
 from flwr_fbo.core.settings import kebab
-from flwr_fbo.runs.spec import expanded, task_of
+from flwr_fbo.runs.spec import expand_settings, task_of
 from flwr_fbo.tasks import Task
 
 #: The prefix of this package's keys in the run-config of an app that has keys of its own.
@@ -83,7 +83,7 @@ class _ConfiguredTask:
             if key.startswith(PREFIX) and value != ""
         }
         given = {"task": self.task, **{kebab(k): v for k, v in self.settings.items()}}
-        return task_of({**given, **expanded(configured)}), None
+        return task_of({**given, **expand_settings(configured)}), None
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""What watches a run: callbacks, and the report of each round that they are given."""
+"""Callbacks that watch a run, and the report of a round that they receive."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from flwr_fbo.runs.history import RunHistory
 
 @dataclass(frozen=True)
 class RoundReport:
-    """What a round looked like to the server. No agent's scores are in it.
+    """The server's view of a closed round, without any score of an agent.
 
     Parameters
     ----------
     round
         The number of the round, from 0.
     rounds
-        How many rounds there are; None where that depends on what is found.
+        The number of planned rounds; None where the scores decide how many there are.
     asked, replied, missing, refused
-        How many agents were asked, sent a good reply, sent nothing in time, or sent a reply
-        that is not what was asked for.
+        How many agents were asked, sent a good reply, sent no reply in time, or sent a reply
+        other than the request expects.
     declined
-        How often agents gave each reason for having no answer.
+        How many agents declined, by the reason.
     seconds
-        How long the round took.
+        The duration of the round.
     privacy
-        What the run has spent so far; None where nothing is private.
+        The privacy statement after the round; None where nothing is private.
     best
         The mean best score, where agents send their scores (research only).
     """
@@ -48,12 +48,12 @@ class RoundReport:
 
     @property
     def lost(self) -> int:
-        """Return how many of the asked agents gave no answer that counts."""
+        """Return how many of the asked agents sent no reply that counts."""
         return self.missing + self.refused + sum(self.declined.values())
 
 
 class RunView(Protocol):
-    """What a callback sees of a run: the Flower strategy that carries its messages."""
+    """The view of a run that a callback receives; the Flower strategy implements it."""
 
     settings: Settings
 
@@ -63,7 +63,7 @@ class RunView(Protocol):
 
     @property
     def parameters(self) -> RunParameters:
-        """Return the run's space, agents, rounds and seed."""
+        """Return the space, the agents, the rounds and the seed of the run."""
 
     @property
     def history(self) -> RunHistory | None:
@@ -71,30 +71,71 @@ class RunView(Protocol):
 
 
 class Callback:
-    """Something that watches a run: derive from it and fill in what is of interest.
+    """An object that watches a run. Subclasses override the methods that they need.
+
+    A callback has no parameters. Every method receives the run, which has ``settings``,
+    ``parameters``, ``server`` and ``history``.
 
     Examples
     --------
+    >>> from flwr_fbo import Float, simulate, task
+    >>> import tempfile
+    >>> @task(space={"x": Float(0.0, 1.0)})
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
     >>> class Bell(Callback):
     ...     def on_end(self, run):
-    ...         print("the run is over")
+    ...         print("the run of", run.parameters.agents, "agents has ended")
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> result = simulate(
+    ...     hill, agents=2, strategy="random", rounds=3, run_dir=folder, callbacks=[Bell()]
+    ... )
+    the run of 2 agents has ended
     """
 
     def on_start(self, run: RunView) -> None:
-        """React to the start: all agents are registered, the first round is about to begin."""
+        """React to the start, after registration and before the first round.
+
+        Parameters
+        ----------
+        run : RunView
+            The run.
+        """
 
     def on_reply(self, run: RunView, replied: int, asked: int) -> None:
-        """React to a reply: ``replied`` of those ``asked`` have answered in this round."""
+        """React to the start of a round (``replied`` is 0), and to each reply in the round.
+
+        Parameters
+        ----------
+        run : RunView
+            The run.
+        replied, asked : int
+            How many agents have replied in this round, and how many were asked.
+        """
 
     def on_round(self, run: RunView, report: RoundReport) -> None:
-        """React to a closed round, whose state is stored."""
+        """React to a closed round, whose state is stored.
+
+        Parameters
+        ----------
+        run : RunView
+            The run.
+        report : RoundReport
+            The server's view of the round.
+        """
 
     def on_end(self, run: RunView) -> None:
-        """React to the end: no further round will come."""
+        """React to the end, after the last round and before the result is written.
+
+        Parameters
+        ----------
+        run : RunView
+            The run.
+        """
 
 
-def describe(report: RoundReport) -> str:
-    """Return a round in one line, for logs and progress."""
+def round_text(report: RoundReport) -> str:
+    """Return a round as one line, for logs and progress."""
     last = "" if report.rounds is None else f"/{report.rounds - 1}"
     parts = [f"round {report.round}{last}", f"replies {report.replied}/{report.asked}"]
     declined = sum(report.declined.values())
@@ -113,6 +154,6 @@ def describe(report: RoundReport) -> str:
 
 
 def spent_text(privacy: PrivacyStatement) -> str:
-    """Return what a run has spent of what it may, such as ``epsilon 1.240 of 5``."""
+    """Return the spent epsilon and the budget as text, such as ``epsilon 1.240 of 5``."""
     of = "" if privacy.budget is None else f" of {privacy.budget:g}"
     return f"epsilon {privacy.epsilon if privacy.spent is None else privacy.spent:.3f}{of}"

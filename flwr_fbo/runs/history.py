@@ -1,11 +1,11 @@
-"""All agents' evaluations of a run, and what they come to round by round.
+"""The history of a run: the evaluations of all agents, and their means by round.
 
-A simulation owns the agents' journals and may read them; in a deployment the journals stay with
-their owners, and there is no history. Progress, stopping rules, trackers, report and result
-all read the same :class:`RunHistory`, so that each journal is parsed once.
+A simulation owns the journals of its agents and may read them. In a deployment the journals stay
+with their owners, so there is no history. Progress, stopping rules, trackers, report and result
+read the same :class:`RunHistory`, so that each journal is parsed once.
 
-Means are over the agents that have a score by then. The best so far begins with the initial
-points (round 0); a round without a successful evaluation leaves an agent's best as it was.
+A mean is over the agents that have a score by the end of the round. The best score begins with the
+initial points (round 0). A round without a successful evaluation does not change an agent's best.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from flwr_fbo.runs.files.journal import Journal, journal_path
 
 @dataclass(frozen=True)
 class RoundHistory:
-    """What the agents achieved by each of the rounds 0, 1, ...
+    """The means over the agents at the end of each of the rounds 0, 1, ...
 
     Parameters
     ----------
     evaluations
-        Mean number of evaluations an agent has made.
+        The mean number of evaluations that an agent has made.
     best
-        Mean of the agents' best scores; None before any agent has a score.
+        The mean of the agents' best scores; None before any agent has a score.
     regret
-        Mean of the agents' lowest regrets; None where the optimum is not known.
+        The mean of the agents' lowest regrets; None where the optimum is not known.
     """
 
     evaluations: list[float]
@@ -44,7 +44,7 @@ class RoundHistory:
 
     @property
     def best_score(self) -> float | None:
-        """Return the mean of the agents' best scores in the end; None without any score."""
+        """Return the mean of the agents' best scores after the last round; None without scores."""
         return self.best[-1] if self.best else None
 
 
@@ -61,10 +61,10 @@ class RunHistory:
 
     def __init__(self, folder: Path, agents: int) -> None:
         self.agents = agents
-        self._files = [_Growing(journal_path(folder, agent)) for agent in range(agents)]
+        self._files = [_GrowingJournal(journal_path(folder, agent)) for agent in range(agents)]
 
     def refresh(self) -> RunHistory:
-        """Read what was appended to the journals since the last time."""
+        """Read what was appended to the journals since the last call, and return the history."""
         for file in self._files:
             file.refresh()
         return self
@@ -76,12 +76,12 @@ class RunHistory:
 
     @property
     def made(self) -> int:
-        """Return how many evaluations all agents together have made."""
+        """Return the number of evaluations that all agents together have made."""
         return sum(len(file.evaluations) for file in self._files)
 
     @property
     def best_scores(self) -> list[float]:
-        """Return each agent's best score; agents without a score are left out."""
+        """Return the best score of each agent that has a score."""
         return [file.best for file in self._files if file.best > -math.inf]
 
     @property
@@ -91,15 +91,15 @@ class RunHistory:
         return float(np.mean(known)) if known else None
 
     def by_round(self, rounds: int) -> RoundHistory:
-        """Return what the agents achieved by each of the rounds 0 .. ``rounds``."""
+        """Return the means over the agents at the end of each of the rounds 0 .. ``rounds``."""
         return by_round(self.evaluations, rounds)
 
 
-class _Growing:
-    """The evaluations in one journal, which other processes append to.
+class _GrowingJournal:
+    """The evaluations in one journal, to which other processes append.
 
-    Only lines that end are taken in, from where the last reading ended. A journal that became
-    shorter is read anew.
+    Reading continues where the last reading ended, and takes in complete lines only. A journal
+    that became shorter is read from the start.
     """
 
     def __init__(self, path: Path) -> None:
@@ -107,11 +107,13 @@ class _Growing:
         self._forget()
 
     def _forget(self) -> None:
+        """Drop all evaluations, before the file is read from the start."""
         self._end = 0
         self.evaluations: list[Evaluation] = []
         self.best = -math.inf
 
     def refresh(self) -> None:
+        """Read the lines that are new."""
         try:
             with self._path.open("rb") as file:
                 if file.seek(0, 2) < self._end:
@@ -120,14 +122,16 @@ class _Growing:
                 data = file.read()
         except FileNotFoundError:
             return
-        whole = data[: data.rfind(b"\n") + 1]
+        complete = data[: data.rfind(b"\n") + 1]
+        # Parsing is slow, so lines of other kinds are skipped as text.
         marker = b'"kind":"' + Evaluator.KIND.encode() + b'"'
-        for line in whole.split(b"\n"):
+        for line in complete.split(b"\n"):
             if marker in line:
-                self._take(json.loads(line))
-        self._end += len(whole)
+                self._add(json.loads(line))
+        self._end += len(complete)
 
-    def _take(self, record: dict[str, Any]) -> None:
+    def _add(self, record: dict[str, Any]) -> None:
+        """Add an evaluation; any other record is skipped."""
         if record.pop("kind") != Evaluator.KIND:
             return
         evaluation = Evaluation(**record)
@@ -137,7 +141,7 @@ class _Growing:
 
 
 def read_evaluations(folder: Path, agents: int) -> list[list[Evaluation]]:
-    """Return each agent's evaluations from its journal; a damaged journal is an error."""
+    """Return each agent's evaluations from its journal; raise JournalError for a damaged one."""
     histories = []
     for agent in range(agents):
         records = Journal(journal_path(folder, agent), reading=True).read(Evaluator.KIND)
@@ -146,7 +150,9 @@ def read_evaluations(folder: Path, agents: int) -> list[list[Evaluation]]:
 
 
 def by_round(histories: Sequence[Sequence[Evaluation]], rounds: int) -> RoundHistory:
-    """Return what agents achieved by each of the rounds 0 .. ``rounds``."""
+    """Return the means over the agents at the end of each of the rounds 0 .. ``rounds``."""
+    # One row per agent and one column per round: first the evaluations made in the round, and
+    # the best of the round, then sums and maxima along the rows.
     shape = (len(histories), rounds + 1)
     count, score, regret = np.zeros(shape), np.full(shape, -math.inf), np.full(shape, math.inf)
     rows = [
@@ -165,14 +171,14 @@ def by_round(histories: Sequence[Sequence[Evaluation]], rounds: int) -> RoundHis
         np.minimum.at(regret, (agent, place), np.where(scored, known, math.inf))
     has_regret = bool(np.isfinite(regret).any())
     return RoundHistory(
-        evaluations=[_tidy(v) for v in count.cumsum(axis=1).mean(axis=0)] if len(count) else [],
+        evaluations=[_plain(v) for v in count.cumsum(axis=1).mean(axis=0)] if len(count) else [],
         best=_means(np.maximum.accumulate(score, axis=1)),
         regret=_means(np.minimum.accumulate(regret, axis=1)) if has_regret else None,
     )
 
 
 def best_of_agent(agent: int, history: Sequence[Evaluation]) -> dict[str, Any]:
-    """Return an agent's number, its evaluations, its best score and the parameters of that."""
+    """Return an agent's number, its number of evaluations, and its best score with parameters."""
     best = max(
         (e for e in history if e.score is not None),
         key=lambda e: -math.inf if e.score is None else e.score,
@@ -187,7 +193,7 @@ def best_of_agent(agent: int, history: Sequence[Evaluation]) -> dict[str, Any]:
 
 
 def _means(values: Array) -> list[float | None]:
-    """Return the mean of each column over its finite values; None where there is none."""
+    """Return the mean of the finite values in each column; None where a column has none."""
     if not len(values):
         return []
     return [
@@ -196,5 +202,6 @@ def _means(values: Array) -> list[float | None]:
     ]
 
 
-def _tidy(value: float) -> float:
+def _plain(value: float) -> float:
+    """Return a whole number as an int, so that files and summaries show ``5`` and not ``5.0``."""
     return int(value) if float(value).is_integer() else float(value)

@@ -1,4 +1,4 @@
-"""Where runs keep their files. Server and agents of one machine must agree on it."""
+"""The folders in which runs keep their files; server and agents of one machine use the same."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pathlib import Path
 
 from flwr_fbo.core.settings import SettingsError
 
-#: Names of runs as they travel in setup messages: never a path.
+#: The form of the names of runs in setup messages, which can never be a path.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def home() -> Path:
-    """Return the folder of runs that have no directory of their own.
+    """Return the folder of runs whose directory is not given.
 
-    The environment variable ``FLWR_FBO_HOME`` names it; the default is ``~/.flwr-fbo``.
+    The environment variable ``FLWR_FBO_HOME`` names this folder; the default is ``~/.flwr-fbo``.
     """
     given = os.environ.get("FLWR_FBO_HOME")
     return Path(given) if given else Path.home() / ".flwr-fbo"
@@ -33,10 +33,10 @@ def agents_of(root: Path) -> Path:
 
 
 def name_of_run(root: Path) -> str:
-    """Return the name by which agents on other machines know the run of this directory.
+    """Return the name that the setup message gives to the run of this directory.
 
-    A directory outside :func:`home` gets a part of its path's hash, so that two runs in folders
-    of the same name never share journals.
+    The name of a directory outside :func:`home` holds a part of the hash of its path, so that two
+    runs in folders of the same name never share journals.
     """
     path = root.absolute()
     if path.parent == (home() / "runs").absolute() and _NAME.fullmatch(path.name):
@@ -46,10 +46,15 @@ def name_of_run(root: Path) -> str:
 
 
 def checked_name(name: str) -> str:
-    """Return the name, or raise: a name from elsewhere must not lead to another folder."""
+    """Return the name; raise SettingsError for a name that could lead to another folder."""
     if not _NAME.fullmatch(name):
         raise SettingsError(
             "the name of a run must be at most 100 letters, digits, `.`, `_` and `-`, and begin "
             f"with a letter or digit, but got {name[:120]!r}"
         )
     return name
+
+
+def owners_books(agent: int) -> Path:
+    """Return the ledger of an owner with a limit: one file over all runs of this machine's user."""
+    return home() / "budgets" / f"agent-{agent:04d}.jsonl"

@@ -1,4 +1,4 @@
-"""Show a person the progress of a simulation: a live view in a terminal, lines elsewhere."""
+"""The progress of a simulation for people: a live view in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
@@ -7,21 +7,21 @@ import time
 from collections.abc import Iterator
 from typing import Any, TextIO
 
-from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, describe, spent_text
+from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, round_text, spent_text
 
-#: A run of more rounds than this is shown by about this many lines.
+#: The number of lines, about, that show a run with more rounds than this.
 LINES = 100
 
 
 class _Progress(Callback):
-    """What both views share: the estimate of the time left."""
+    """The part that both views share: the estimate of the time left."""
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
         self._started, self._first = time.monotonic(), 0
 
     def on_start(self, run: RunView) -> None:
-        """Note when the run starts."""
+        """Store the time of the start and the first round of this process."""
         self._started, self._first = time.monotonic(), run.server.round
 
     def _seconds_left(self, report: RoundReport) -> float | None:
@@ -34,7 +34,7 @@ class _Progress(Callback):
 
 
 class PrintProgress(_Progress):
-    """One line a round: the agents' best so far, replies, epsilon, time left."""
+    """A view of one line per round: the agents' mean best, replies, epsilon and time left."""
 
     def on_round(self, run: RunView, report: RoundReport) -> None:
         """Print the line of a closed round."""
@@ -44,7 +44,7 @@ class PrintProgress(_Progress):
         mean = "best -  " if best is None else f"best {best:.4f}  "
         left = self._seconds_left(report)
         rest = "" if left is None or left < 1 or report.round == 0 else f"  {left:.0f} s left"
-        print(f"{mean}{describe(report)}{rest}", file=self._stream, flush=True)
+        print(f"{mean}{round_text(report)}{rest}", file=self._stream, flush=True)
 
 
 class LiveProgress(_Progress):
@@ -68,7 +68,7 @@ class LiveProgress(_Progress):
         )
 
     def on_reply(self, run: RunView, replied: int, asked: int) -> None:
-        """Note how many agents have replied."""
+        """Store how many agents have replied, for the next time that the view is drawn."""
         self._round, self._rounds = run.server.round, run.server.rounds
         self._replied, self._asked = replied, asked
 
@@ -85,7 +85,7 @@ class LiveProgress(_Progress):
         self.live.refresh()
 
     def _view(self) -> Any:
-        """Draw the view; rich calls this four times a second."""
+        """Return the view; rich calls this method four times a second."""
         from rich.progress_bar import ProgressBar
         from rich.table import Table
 
@@ -105,8 +105,8 @@ class LiveProgress(_Progress):
 
 
 @contextlib.contextmanager
-def watching(stream: TextIO | None) -> Iterator[list[Callback]]:
-    """Yield the view that suits a stream: live in a terminal, lines elsewhere, or none."""
+def progress_views(stream: TextIO | None) -> Iterator[list[Callback]]:
+    """Yield the view for a stream: live in a terminal, lines elsewhere, none without a stream."""
     if stream is None:
         yield []
     elif stream.isatty():

@@ -1,4 +1,4 @@
-"""What a run came to: the content of ``result.json``, and how it is put together."""
+"""The result of a run: the content of ``result.json``, and the function that writes it."""
 
 from __future__ import annotations
 
@@ -28,37 +28,56 @@ RESULT_SCHEMA = 2
 
 @dataclass(frozen=True)
 class Result:
-    """What a run came to. Everything of ``result.json`` is here, under the same names.
+    """The result of a run, with everything that ``result.json`` holds under the same names.
 
     Parameters
     ----------
-    task, metric, strategy
-        What was tuned, what its scores are, and by which method.
-    agents, rounds, seed
-        How many agents and rounds there were, and the seed.
-    history
-        The agents' mean best score, evaluations and regret by round; empty lists in a
+    task, metric, strategy : str
+        The names of the task, of its score, and of the method.
+    agents, rounds, seed : int
+        The number of agents, the number of rounds, and the seed.
+    history : RoundHistory
+        The agents' mean evaluations, best score and regret by round. The lists are empty in a
         deployment, where scores stay with the agents.
-    agents_best
+    agents_best : list of dict
         Each agent's own best score with its parameters; empty in a deployment.
-    recommended
-        One setting for all agents, computed from what was released; None without any.
-    recommendation
-        How sure that setting is, as the method says it; None without any.
-    privacy
-        What the run guarantees, as ``privacy.json`` holds it.
-    failures
-        Evaluations that failed and replies that never came or were no answer.
-    complete
-        Whether all was done that the settings ask for.
-    stopped_early
-        Why the run ended before its rounds were over; empty where it did not.
-    seconds, run_dir
-        How long the run took, and where its files are.
-    findings
-        What only some methods find, such as ``tree`` or ``cumulative_regret``.
-    compared
-        The results of the baselines, by their names.
+    privacy : PrivacyStatement
+        The guarantee of the run, as ``privacy.json`` holds it.
+    failures : int
+        The number of failed evaluations, of missing replies and of replies that did not count.
+    complete : bool
+        Whether the run did all that its settings ask for.
+    seconds : float
+        The duration of the run.
+    run_dir : str
+        The directory with the files of the run.
+    recommended : dict, optional
+        One setting for all agents, computed from the releases; None without releases.
+    recommendation : dict, optional
+        The recommended setting with the method's measures of how certain it is.
+    stopped_early : str
+        Why the run ended before its rounds were over; empty if all rounds were made.
+    findings : dict
+        Results that only some methods have, such as ``tree`` or ``cumulative_regret``.
+    compared : dict of Result
+        The results of the baselines, by the names of their strategies.
+    schema : int
+        The version of this layout.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> from flwr_fbo import Float, Result, simulate, task
+    >>> @task(space={"x": Float(0.0, 1.0)})
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> made = simulate(hill, agents=2, strategy="random", rounds=3, run_dir=folder)
+    >>> result = Result.read(folder)
+    >>> result == made
+    True
+    >>> len(result.agents_best), result.complete, result.private
+    (2, True, False)
     """
 
     task: str
@@ -88,7 +107,7 @@ class Result:
 
     @property
     def evaluations(self) -> float:
-        """Return how many evaluations an agent made, on average; 0 where that is not known."""
+        """Return the mean number of evaluations that an agent made; 0 where it is not known."""
         return self.history.evaluations[-1] if self.history.evaluations else 0
 
     @property
@@ -103,11 +122,11 @@ class Result:
 
     @property
     def private(self) -> bool:
-        """Say whether the run is private."""
+        """Return whether the run is private."""
         return self.privacy.private
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, as ``result.json`` holds them."""
+        """Return the result as JSON values, as ``result.json`` holds them."""
         plain = {f.name: getattr(self, f.name) for f in fields(self)}
         plain["history"] = vars(self.history)
         plain["privacy"] = self.privacy.to_dict()
@@ -133,16 +152,22 @@ class Result:
 
     @classmethod
     def read(cls, run_dir: Path | str) -> Self:
-        """Read the result of a finished run, wherever its directory is now."""
+        """Return the result in the directory of a run.
+
+        Parameters
+        ----------
+        run_dir : Path or str
+            The directory, which may have been moved since the run.
+        """
         content = json.loads((Path(run_dir) / "result.json").read_text())
         return cls.from_dict({**content, "run_dir": str(run_dir)})
 
     def to_json(self) -> str:
-        """Return :meth:`to_dict` as text."""
+        """Return the result as JSON text."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def to_records(self) -> list[dict[str, Any]]:
-        """Return one flat row an evaluation, from the agents' journals, for a data frame."""
+        """Return one flat row per evaluation, from the agents' journals, for a data frame."""
         histories = read_evaluations(Path(self.run_dir) / "agents", self.agents)
         columns = ("round", "play", "source", "score", "failure", "seconds", "regret")
         return [
@@ -157,27 +182,27 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Finished:
-    """A run that has ended, as its strategy knows it; :func:`conclude` makes the result of it.
+class FinishedRun:
+    """The input of :func:`write_result`: a run that has ended, as its strategy knows it.
 
     Parameters
     ----------
     task, metric, method
-        Their names.
+        The names of the task, of its score, and of the method.
     agents, rounds, seed
-        What the run was started with.
+        The number of agents, the number of planned rounds, and the seed.
     server
         The method's server in its last state.
     reports
-        The rounds that this process closed; earlier rounds are in the table of rounds.
+        The rounds that this process closed. Earlier rounds are in the table of rounds.
     seconds
-        How long this process took.
+        The time that this process took.
     stopper
-        The rules that may have ended the run, and whether a person did.
+        The rules that may have ended the run.
     stopped
-        Why the strategy itself gave up; empty where it did not.
+        Why the strategy ended the run; empty if the strategy did not.
     may_leave_rounds_out
-        Whether agents that answer early make fewer evaluations than there are rounds.
+        Whether agents reply early, and so make fewer evaluations than there are rounds.
     """
 
     task: str
@@ -194,13 +219,13 @@ class Finished:
     may_leave_rounds_out: bool = False
 
 
-def conclude(
-    run: Finished, directory: RunDirectory, histories: Sequence[Sequence[Evaluation]]
+def write_result(
+    run: FinishedRun, directory: RunDirectory, histories: Sequence[Sequence[Evaluation]]
 ) -> Result:
-    """Write ``result.json`` and the method's own files, and return the result.
+    """Write ``result.json``, ``privacy.json`` and the method's own files, and return the result.
 
-    ``histories`` are the agents' evaluations in a simulation. A server in a deployment has
-    none: its result is about rounds, privacy and the recommended setting.
+    ``histories`` are the agents' evaluations in a simulation. A server in a deployment has no
+    histories: its result holds the rounds, the privacy and the recommended setting.
     """
     server, stopper = run.server, run.stopper
     history = by_round(histories, max(0, server.round - 1)) if histories else RoundHistory([], [])
@@ -209,10 +234,10 @@ def conclude(
     recommendation = findings.pop("recommended", None) or server.recommend(
         directory.releases.read()
     )
-    if not scored:  # of nothing but failures nothing follows
+    if not scored:  # where all evaluations failed, the releases hold no information
         recommendation = None
     statement = _with_stop(server.statement(), stopper)
-    rounds = RoundTable.read(directory.rounds)  # those of earlier processes too
+    rounds = RoundTable.read(directory.rounds)  # with the rounds before the run was resumed
     result = Result(
         task=run.task,
         metric=run.metric,
@@ -239,11 +264,11 @@ def conclude(
     return result
 
 
-def _all_done(run: Finished, histories: Sequence[Sequence[Evaluation]]) -> bool:
-    """Say whether the run did all that its settings ask for, or ended by a rule they name."""
+def _all_done(run: FinishedRun, histories: Sequence[Sequence[Evaluation]]) -> bool:
+    """Return whether the run did all that its settings ask for, or was ended by one of them."""
     if run.stopped:
         return False
-    if run.stopper.reason:  # by a rule that was asked for, or by a person who changed their mind
+    if run.stopper.reason:  # a stopping rule of the settings, or Ctrl-C
         return not run.stopper.interrupted
     expected = None if run.may_leave_rounds_out else run.server.evaluations_per_agent()
     whole = expected is None or all(len(h) == expected for h in histories)
@@ -251,19 +276,20 @@ def _all_done(run: Finished, histories: Sequence[Sequence[Evaluation]]) -> bool:
 
 
 def _lost(rounds: Sequence[Mapping[str, str]]) -> int:
-    """Return the replies that never came or were none; a running evaluation has not failed."""
+    """Return the number of replies that are missing or did not count."""
+    # An agent whose evaluation still runs has its own column: it has not failed.
     return sum(int(row[name]) for row in rounds for name in ("missing", "refused", "declined"))
 
 
 def _seconds_before(rounds: Sequence[Mapping[str, str]], reports: Sequence[RoundReport]) -> float:
-    """Return what the rounds took that another process made before the run was resumed."""
+    """Return the seconds of the rounds that earlier processes made before the run was resumed."""
     mine = {str(report.round) for report in reports}
     return sum(float(row["seconds"]) for row in rounds if row["round"] not in mine)
 
 
 def _with_stop(statement: PrivacyStatement, stopper: Stopper) -> PrivacyStatement:
-    """Return the statement, which says so where the end of the run depended on scores."""
+    """Return the statement, with a notice if a rule that looks at scores ended the run."""
     if statement.epsilon is None or not (stopper.looks_at_scores and stopper.reason):
         return statement
-    said = "when the run stopped, which depended on scores"
-    return replace(statement, not_covered=(*statement.not_covered, said))
+    notice = "when the run stopped, which depended on scores"
+    return replace(statement, not_covered=(*statement.not_covered, notice))

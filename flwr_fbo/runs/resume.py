@@ -1,9 +1,8 @@
-"""Continue a run that has a directory: which settings may change, and what follows from them.
+"""The continuation of a run from its directory: which settings may change, and what follows.
 
-A run that continues is the same run: its space, its agents, its method and its privacy stay.
-What may change is how long the run goes on and how it waits. In particular, the noise of a
-private run was planned for a number of releases: further rounds use what was released, which
-costs nothing, and never add a release to the plan.
+A continued run keeps its space, its agents, its method and its privacy. Its length and its waiting
+times may change. The noise of a private run was planned for a number of releases, so more rounds
+never add a release. They use the existing releases, which costs no privacy.
 """
 
 from __future__ import annotations
@@ -14,33 +13,40 @@ from typing import Any
 from flwr_fbo.core.settings import Settings, SettingsError, kebab, unknown_keys
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.result import Result
-from flwr_fbo.runs.spec import STOPPING, RunSpec, expanded, named
+from flwr_fbo.runs.spec import STOPPING, RunSpec, expand_settings, names_and_values
 from flwr_fbo.runs.stopping import NEEDS_HISTORY
 from flwr_fbo.tasks import Task
 
-#: Settings that may be other than they were when a run continues.
+#: The settings that may change when a run continues.
 MAY_CHANGE = ("rounds", *map(kebab, STOPPING), "timeout", "data-dir")
 
 
-def continued(
+def continued_spec(
     directory: RunDirectory,
     changes: Mapping[str, Any],
     task: Task | type[Task] | None = None,
 ) -> RunSpec:
-    """Return the run of a directory with some settings changed; None restores a default.
+    """Return the run of a directory with some settings changed, and store the changes.
 
-    The directory's ``config.json`` holds the changes from then on. A setting that must stay may
-    be given again with the value that it has. ``task`` stands for the one that ``config.json``
-    names, where that cannot be imported.
+    Parameters
+    ----------
+    directory
+        The directory of the run, whose ``config.json`` is updated.
+    changes
+        The changes by kebab-case key; None restores a default. A setting that must stay may be
+        given again with its present value.
+    task
+        The run's task, where the name in ``config.json`` cannot be imported.
     """
     config = directory.read_json("config.json")
-    changes = expanded(changes)
+    changes = expand_settings(changes)
     before = RunSpec.from_mapping(_with_task(config, task))
     known = before.to_mapping()
-    stated = {k: v for k, v in named(changes).items() if v is not None}
+    stated = {k: v for k, v in names_and_values(changes).items() if v is not None}
     unset = [key for key, value in changes.items() if value is None]
     unknown_keys(unset, before.keys())
-    for key in ("task", "strategy"):  # first, as they decide which other settings there are
+    # Task and strategy come first, as they decide which other settings exist.
+    for key in ("task", "strategy"):
         check_changes([key] if stated.get(key, known[key]) != known[key] else [], known, stated)
     kept = {key: value for key, value in config.items() if key not in unset}
     after = RunSpec.from_mapping(_with_task({**kept, **stated}, task))
@@ -48,20 +54,20 @@ def continued(
     changed = [key for key in {**known, **wanted} if known.get(key) != wanted.get(key)]
     check_changes(changed, known, wanted)
     if "rounds" in changed:
-        fixed = lengthened(before.settings, before.run.rounds, before.run.agents)
+        fixed = settings_for_more_rounds(before.settings, before.run.rounds, before.run.agents)
         after = RunSpec.from_mapping(_with_task({**kept, **stated, **fixed}, task))
     if changed:
         directory.write_json("config.json", after.to_mapping())
     return after
 
 
-def lengthened(settings: Settings, planned: int, agents: int) -> dict[str, Any]:
+def settings_for_more_rounds(settings: Settings, planned: int, agents: int) -> dict[str, Any]:
     """Return the settings to fix when a run gets more rounds than were planned."""
-    rule = getattr(settings, "lengthened", None)
+    rule = getattr(settings, "settings_for_more_rounds", None)
     if rule is None:
         raise SettingsError(
-            "`rounds` does not set the length of this method: it spends its `budget`, which its "
-            "confidence widths and its noise are computed for"
+            "`rounds` cannot change in a run of this method: its length is its `budget`, for "
+            "which its confidence widths and its noise were computed"
         )
     fixed: dict[str, Any] = rule(planned, agents)
     return fixed
@@ -70,13 +76,14 @@ def lengthened(settings: Settings, planned: int, agents: int) -> dict[str, Any]:
 def check_changes(
     changed: Iterable[str], known: Mapping[str, Any], wanted: Mapping[str, Any]
 ) -> None:
-    """Raise for the first changed setting that must stay as it is."""
+    """Raise SettingsError for the first changed setting that must not change."""
     for key in changed:
         if key == "agents":
             raise SettingsError(
-                f"`agents` must stay {known[key]} when a run continues: weights, noise and "
-                "sub-regions are made for this number. Fewer may be there, and others in the "
-                "place of those who left; start a run for as many as may come"
+                f"`agents` must stay {known[key]} when a run continues, but got "
+                f"{wanted.get(key)!r}: weights, noise and sub-regions are made for this number. "
+                "Fewer agents may be connected, and new ones may take the places of others; "
+                "start a run with the largest number that may come"
             )
         if key not in MAY_CHANGE:
             raise SettingsError(
@@ -86,13 +93,13 @@ def check_changes(
             )
         if key == "rounds" and wanted[key] < known[key]:
             raise SettingsError(
-                f"`rounds` must be >= {known[key]}, what was planned, but got {wanted[key]}; "
+                f"`rounds` must be >= {known[key]}, the planned number, but got {wanted[key]}; "
                 "`max-evaluations` and `max-seconds` end a run before its rounds are over"
             )
 
 
-def why_over(directory: RunDirectory, changes: Iterable[str]) -> str:
-    """Return why the run cannot continue: it is finished, and no change makes it longer."""
+def why_finished(directory: RunDirectory, changes: Iterable[str]) -> str:
+    """Return why there is nothing to continue; empty where a round is left to make."""
     if not (directory.root / "result.json").exists():
         return ""
     result = Result.read(directory.root)
@@ -101,16 +108,16 @@ def why_over(directory: RunDirectory, changes: Iterable[str]) -> str:
     rule = result.stopped_early.partition(":")[0]
     if rule in NEEDS_HISTORY and rule not in changes:
         return (
-            f"the run was ended by {result.stopped_early}; "
-            f"to continue it, raise that rule (--set {rule}=...) or drop it (--set {rule}=none)"
+            f"the run was ended by {result.stopped_early}. "
+            f"To continue it, change that rule (--set {rule}=...) or drop it (--set {rule}=none)"
         )
-    if not rule and not set(changes) & {"rounds"}:
+    if not rule and "rounds" not in changes:
         return "the run is finished: it did all that was planned"
     return ""
 
 
 def baselines_of(directory: RunDirectory, task: Task | type[Task] | None) -> dict[str, RunSpec]:
-    """Return the baselines that a run is to be compared with when it is finished."""
+    """Return the baselines that a finished run is compared with, by name."""
     if not (directory.root / "compare.json").exists():
         return {}
     stored = directory.read_json("compare.json")
@@ -118,4 +125,5 @@ def baselines_of(directory: RunDirectory, task: Task | type[Task] | None) -> dic
 
 
 def _with_task(config: Mapping[str, Any], task: Task | type[Task] | None) -> dict[str, Any]:
+    """Return the settings of a run, with the task object where one is given."""
     return dict(config) if task is None else {**config, "task": task}

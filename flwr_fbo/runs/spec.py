@@ -1,10 +1,10 @@
-"""What a run is: one flat set of kebab-case keys, read the same way wherever it comes from.
+"""The specification of a run: one flat set of kebab-case keys, from any source.
 
-``flwr run --run-config``, ``flwr-fbo run --set`` and Python all end here. The keys are those of
-:class:`RunSettings`, of the method's settings and of the task's settings; each is declared
-once, in its own settings class. In a run-config, ``settings = "epsilon=5 regions=4"`` holds the
-keys of method and task. Python may give the task and the strategy as objects: they stand for
-their names and for the settings they were made with.
+``flwr run --run-config``, ``flwr-fbo run --set`` and Python give the same keys. The keys are those
+of :class:`RunSettings`, of the method's settings and of the task's settings. Each is declared once,
+in its own settings class. In a run-config, ``settings = "epsilon=5 regions=4"`` holds keys of the
+method and the task. Python may give the task and the strategy as objects, which stand for their
+names and for the settings that they were made with.
 """
 
 from __future__ import annotations
@@ -32,17 +32,21 @@ from flwr_fbo.tasks import Task, check_importable, find, name_of
 
 @dataclass(frozen=True)
 class RunSettings(Settings):
-    """What concerns a run as a whole."""
+    """The settings of a run as a whole, for any method and task."""
 
-    task: str = setting("digits", "built-in task, or module:attribute of your own")
-    strategy: str = setting("dp-fts-de", "how agents work together")
-    agents: int = setting(0, "how many take part; 0 is as many as there are", at_least(0))
-    rounds: int = setting(20, "evaluations an agent makes after its initial points", at_least(0))
+    task: str = setting("digits", "built-in task, or module:attribute of a task of your own")
+    strategy: str = setting("dp-fts-de", "method by which agents tune, together or alone")
+    agents: int = setting(
+        0, "number of agents; 0 is as many as parties or connected nodes", at_least(0)
+    )
+    rounds: int = setting(
+        20, "evaluations that an agent makes after its initial points", at_least(0)
+    )
     seed: int = setting(0, "seed of everything but privacy noise", at_least(0))
     preset: Literal["default", "paper"] = setting(
         "default", "`paper`: the settings of the papers' experiments"
     )
-    timeout: float = setting(3600.0, "seconds a round may take", above(0))
+    timeout: float = setting(3600.0, "seconds that a round may take", above(0))
     round_quorum: float = setting(
         1.0,
         "share of the asked agents whose replies end a round before its timeout",
@@ -50,28 +54,30 @@ class RunSettings(Settings):
     )
     answer_within: float | None = setting(
         None,
-        "seconds after which an agent answers with what it knows while its evaluation goes on; "
-        "where unset, it waits for the evaluation",
+        "seconds after which an agent replies from its finished evaluations although another "
+        "still runs; where unset, an agent waits for its evaluation",
         at_least(0),
     )
     max_seconds: float | None = setting(
-        None, "end with the round in which this many seconds have passed", above(0)
+        None, "the run ends with the round in which it has taken this many seconds", above(0)
     )
     max_evaluations: int | None = setting(
-        None, "end with the round in which all agents together made this many; simulations",
+        None, "the run ends with the round in which all agents together have made this many "
+        "evaluations; simulations only",
         above(0),
     )  # fmt: skip
     patience: int | None = setting(
-        None, "end after this many rounds in which the mean best did not rise; simulations",
+        None, "the run ends after this many rounds without a rise of the mean best score; "
+        "simulations only",
         above(0),
     )  # fmt: skip
     target_score: float | None = setting(
-        None, "end as soon as the mean best reaches this score; simulations"
+        None, "the run ends when the mean best score reaches this score; simulations only"
     )
-    run_name: str = setting("", "directory of the run under the home of flwr-fbo's runs")
+    run_name: str = setting("", "name of the run's directory below the home of runs")
 
 
-#: The key of a run-config that holds the settings of method and task.
+#: The key of a run-config that holds settings of method and task.
 SETTINGS = "settings"
 #: The rules that end a run early.
 STOPPING = ("max_seconds", "max_evaluations", "patience", "target_score")
@@ -79,7 +85,15 @@ STOPPING = ("max_seconds", "max_evaluations", "patience", "target_score")
 
 @runtime_checkable
 class ConfiguredStrategy(Protocol):
-    """A strategy object: its method, and the settings that were given when it was made."""
+    """A strategy object, whatever its class.
+
+    Parameters
+    ----------
+    method
+        The method of the strategy.
+    stated
+        The settings that the strategy was given, by kebab-case key.
+    """
 
     method: Method
     stated: Mapping[str, Any]
@@ -87,7 +101,17 @@ class ConfiguredStrategy(Protocol):
 
 @dataclass(frozen=True)
 class RunSpec:
-    """A run that can be started: settings that were checked, a task and a method."""
+    """A run that can be started.
+
+    Parameters
+    ----------
+    run
+        The settings of the run as a whole.
+    task, method
+        The task and the method, made from the names in the settings.
+    settings
+        The settings of the method.
+    """
 
     run: RunSettings
     task: Task
@@ -96,9 +120,12 @@ class RunSpec:
 
     @classmethod
     def from_mapping(cls, given: Mapping[str, Any]) -> RunSpec:
-        """Read all keys; raise for an unknown key, naming the nearest known one."""
-        given = expanded(given)
-        stated = named({key: value for key, value in given.items() if value != ""})
+        """Return the run that the keys describe.
+
+        An unknown key raises SettingsError with the nearest known key.
+        """
+        given = expand_settings(given)
+        stated = names_and_values({key: value for key, value in given.items() if value != ""})
         run = RunSettings.from_mapping(_share(stated, RunSettings))
         task = given["task"] if not isinstance(given.get("task", ""), str) else find(run.task)
         method = find_method(run.strategy, task.seeks)
@@ -108,6 +135,7 @@ class RunSpec:
         unknown_keys(stated, {*RunSettings.keys(), *keys, *task.settings_class.keys()})
         paper = run.preset == "paper"
         made = _make_task(task, stated, paper)
+        # Given settings come before those of the paper, and these before those of the task.
         presets = method.presets_for(made, run.seed)
         if paper:
             presets |= {**method.paper_settings, **task.paper_settings}
@@ -119,12 +147,12 @@ class RunSpec:
         return cls(run, made, method, settings)
 
     def keys(self) -> set[str]:
-        """Return the keys that may be set in this run."""
+        """Return all keys of this run: its own, its method's and its task's."""
         parts = (RunSettings, type(self.settings), type(self.task.settings))
         return set().union(*(part.keys() for part in parts))
 
     def to_mapping(self) -> dict[str, Any]:
-        """Return every setting; from_mapping makes the same run where the task can be imported."""
+        """Return every setting by its key, from which :meth:`from_mapping` makes the same run."""
         return {
             **self.run.to_mapping(),
             **settings_to_store(self.settings),
@@ -132,8 +160,8 @@ class RunSpec:
         }
 
 
-def expanded(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the mapping with the pairs of its key ``settings`` in place of that key."""
+def expand_settings(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the mapping with the key=value pairs of its key ``settings`` as keys of their own."""
     rest = {key: value for key, value in given.items() if key != SETTINGS}
     text = given.get(SETTINGS, "")
     if not isinstance(text, str):
@@ -145,25 +173,28 @@ def expanded(given: Mapping[str, Any]) -> dict[str, Any]:
         key, equals, value = pair.partition("=")
         if not equals or not key or not value:
             raise SettingsError(
-                f"`{SETTINGS}` must hold key=value pairs with blanks between, but got {pair!r}"
+                f"`{SETTINGS}` must hold key=value pairs separated by blanks, but got {pair!r}"
             )
         if key in pairs or (key in rest and rest[key] != ""):
-            raise SettingsError(f"`{key}` is given twice")
+            raise SettingsError(
+                f"`{key}` is given twice: a setting may stand once in `{SETTINGS}`, and not "
+                "beside it as well"
+            )
         pairs[key] = value
     return {**rest, **pairs}
 
 
 def task_of(given: Mapping[str, Any]) -> Task:
-    """Return the task that a run's keys describe, whatever its method. Clients need no more."""
-    given = expanded(given)
+    """Return the task that the keys of a run describe; clients need nothing else of a run."""
+    given = expand_settings(given)
     name = given.get("task") or "digits"
     task = name if not isinstance(name, str) else find(name)
     stated = {key: value for key, value in given.items() if value != "" and key != "task"}
     return _make_task(task, stated, paper=given.get("preset") == "paper")
 
 
-def named(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the same in names and values only: objects replaced by what they were made of."""
+def names_and_values(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the keys with task and strategy objects replaced by their names and settings."""
     task, strategy = given.get("task", ""), given.get("strategy", "")
     stated = dict(given)
     if not isinstance(task, str):
@@ -185,42 +216,50 @@ def named(given: Mapping[str, Any]) -> dict[str, Any]:
             )
         twice = [key for key in strategy.stated if key in given]
         if twice:
-            raise SettingsError(f"`{twice[0]}` is given twice: in the strategy and beside it")
+            raise SettingsError(
+                f"`{twice[0]}` is given twice: set it in {type(strategy).__name__}(...) or as an "
+                "argument of its own"
+            )
         stated |= {**strategy.stated, "strategy": strategy.method.name}
     return stated
 
 
 def settings_to_store(settings: Settings) -> dict[str, Any]:
-    """Return all that must be written down: None only where something else is the default."""
+    """Return the settings to store by key, without those whose value and default are None."""
     pairs = ((f, getattr(settings, f.name)) for f in dataclasses.fields(settings))
     return {kebab(f.name): v for f, v in pairs if v is not None or f.default is not None}
 
 
 def _check_seeks(strategy: Any, method: Method, task: Task | type[Task]) -> None:
+    """Raise SettingsError for a strategy object whose method is not for this kind of task."""
     if isinstance(strategy, ConfiguredStrategy) and strategy.method != method:
+        optimum = "one optimum for all agents" if task.seeks == "global" else "each agent's optimum"
         raise SettingsError(
-            f"the strategy {type(strategy).__name__} does not fit a task that seeks "
-            f"{'one optimum for all' if task.seeks == 'global' else 'an optimum for each agent'}"
+            f"`strategy` must be for tasks that seek {optimum}, but {type(strategy).__name__} "
+            "is not"
         )
 
 
 def _check_answers_early(run: RunSettings, method: Method) -> None:
+    """Raise SettingsError for ``answer-within`` where replies are evaluations."""
     if not method.answers_early:
         raise SettingsError(
             f"`answer-within` must be left unset with {run.strategy}, but got "
-            f"{run.answer_within:g}: its agents reply with evaluations, not with what they know"
+            f"{run.answer_within:g}: the replies of its agents are evaluations, and a reply "
+            "without its evaluation would be empty"
         )
 
 
 def _make_task(task: Task | type[Task], given: Mapping[str, Any], paper: bool) -> Task:
-    """Make the task of a class with its settings; a task that is made already stays as it is."""
+    """Return the task of a class with these settings; return a task object as it is."""
     share = _share(given, task.settings_class)
     if isinstance(task, Task):
+        # Its settings may be given again, as they are when a run with a task object continues.
         has, asked = task.settings, task.settings_class.from_mapping(share)
         for name in (key.replace("-", "_") for key in share):
             if getattr(asked, name) != getattr(has, name):
                 raise SettingsError(
-                    f"`{kebab(name)}` must be {getattr(has, name)!r}, as the task was made, "
+                    f"`{kebab(name)}` must be {getattr(has, name)!r}, as in the task object, "
                     f"but got {getattr(asked, name)!r}"
                 )
         return task
@@ -229,5 +268,6 @@ def _make_task(task: Task | type[Task], given: Mapping[str, Any], paper: bool) -
 
 
 def _share(given: Mapping[str, Any], settings: type[Settings]) -> dict[str, Any]:
+    """Return the keys that belong to a settings class."""
     keys = settings.keys()
     return {key: value for key, value in given.items() if key in keys}

@@ -1,4 +1,4 @@
-"""When a run ends before its rounds are over, and why."""
+"""The rules that end a run before its rounds are over."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.runs.history import RunHistory
 from flwr_fbo.runs.spec import RunSettings
 
-#: The rules that look at evaluations; only a simulation, which owns all journals, can.
+#: The rules that need evaluations, which only a simulation has: it owns all journals.
 NEEDS_HISTORY = ("patience", "target-score", "max-evaluations")
 
 
 class Stopper:
-    """Decides after every round whether the run ends.
+    """The stopping rules of a run; called after every round, it returns whether the run ends.
 
     Parameters
     ----------
     run
         The settings ``max_seconds``, ``max_evaluations``, ``patience`` and ``target_score``.
     history
-        The agents' evaluations in a simulation. A server in a deployment has none, and then
-        the rules that need them are refused.
+        The agents' evaluations in a simulation. A server in a deployment has no history, and
+        rules that need a history are refused.
     """
 
     def __init__(self, run: RunSettings, history: RunHistory | None = None) -> None:
         self._run, self.history = run, history
         self._started = time.monotonic()
         self._interrupted = threading.Event()
-        #: Why the run was stopped; empty while it was not.
+        #: The rule that ended the run and what it saw; empty while the run goes on.
         self.reason = ""
         asked = [key for key in NEEDS_HISTORY if self._rule(key) is not None]
         if asked and history is None:
@@ -47,30 +47,33 @@ class Stopper:
             )
 
     def _rule(self, key: str) -> float | None:
+        """Return the value of a rule; None where the rule is unset."""
         value: float | None = getattr(self._run, key.replace("-", "_"))
         return value
 
     @property
     def interrupted(self) -> bool:
-        """Say whether a person asked for the end."""
+        """Return whether a person asked for the end."""
         return self._interrupted.is_set()
 
     @property
     def looks_at_scores(self) -> bool:
-        """Say whether the time of the end may depend on scores, which no epsilon covers."""
+        """Return whether the end of the run may depend on scores, which epsilon does not cover."""
         return self._run.patience is not None or self._run.target_score is not None
 
     def interrupt(self) -> None:
-        """End the run after the round under way."""
+        """End the run after the current round."""
         self._interrupted.set()
 
     def __call__(self, report: RoundReport) -> bool:
-        """Say whether the run ends with this round."""
-        if report.rounds is None or report.round + 1 < report.rounds:  # else it ends anyway
+        """Return whether the run ends with this round."""
+        # The last planned round needs no rule to be the last one.
+        if report.rounds is None or report.round + 1 < report.rounds:
             self.reason = self._why(report.round)
         return bool(self.reason)
 
     def _why(self, round: int) -> str:
+        """Return the rule that ends the run with this round; empty if none does."""
         run, elapsed = self._run, time.monotonic() - self._started
         if self.interrupted:
             return "interrupted"
@@ -81,23 +84,25 @@ class Stopper:
         return self._why_by_history(round, self.history)
 
     def _why_by_history(self, round: int, history: RunHistory) -> str:
+        """Return the rule on evaluations that ends the run; empty if none does."""
         run, made = self._run, history.made
         if run.max_evaluations is not None and made >= run.max_evaluations:
-            return f"max-evaluations: {made} were made"
+            return f"max-evaluations: {made} evaluations were made"
         best = [np.nan if b is None else b for b in history.by_round(round).best]
         if run.target_score is not None and best[-1] >= run.target_score:
-            return f"target-score: the mean best is {best[-1]:.6g}"
-        waited = run.patience
-        if waited is not None and len(best) > waited and not best[-1] > best[-1 - waited]:
-            return f"patience: no gain in {waited} rounds"
+            return f"target-score: the mean best score is {best[-1]:.6g}"
+        rounds = run.patience
+        # Without any score both are NaN, which counts as no gain.
+        if rounds is not None and len(best) > rounds and not best[-1] > best[-1 - rounds]:
+            return f"patience: no gain in {rounds} rounds"
         return ""
 
 
 @contextlib.contextmanager
 def finishing_on_interrupt(stopper: Stopper, stream: TextIO | None) -> Iterator[None]:
-    """Let the first Ctrl-C end the run after its round, and the second at once."""
+    """Make the first Ctrl-C end the run after its round, and the second one at once."""
     if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread hears of signals
+        yield  # Python delivers signals to the main thread only
         return
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:

@@ -1,4 +1,4 @@
-"""A finished run in plain text: its summary, and the lines that the report shares with it."""
+"""The summary of a finished run in plain text, with lines that the report shows too."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def summary(result: Result) -> str:
 
 
 def _first_failure(result: Result) -> list[tuple[str, str]]:
-    """Return the first failed evaluation as a row, or nothing without journals or failures."""
+    """Return the first failed evaluation as a row; no row without journals or failures."""
     for agent, history in enumerate(
         read_evaluations(Path(result.run_dir) / "agents", result.agents)
     ):
@@ -49,10 +49,10 @@ def _first_failure(result: Result) -> list[tuple[str, str]]:
 
 
 def compared_text(result: Result, other: Result) -> str:
-    """Return how much better the agents' best are than in another run, compared agent by agent."""
+    """Return the mean gain of the agents' best scores over those of another run."""
     mine = {a["agent"]: a["best"] for a in result.agents_best if a["best"] is not None}
     theirs = {a["agent"]: a["best"] for a in other.agents_best if a["best"] is not None}
-    # Paired differences: agents differ in their data far more than strategies differ.
+    # Differences agent by agent, as agents differ in their data far more than strategies do.
     gains = np.array([mine[n] - theirs[n] for n in mine if n in theirs])
     if not len(gains):
         return "-"

@@ -1,9 +1,9 @@
-"""Rounds in the tracker that you use already: TensorBoard, Weights & Biases, MLflow.
+"""Callbacks that log rounds to a tracker: TensorBoard, Weights & Biases, MLflow.
 
-A tracker is a :class:`flwr_fbo.Callback`; give it to ``simulate(..., callbacks=[...])`` or to
-``server_app(..., callbacks=[...])``. It logs what the server knows of a round: replies, losses,
-epsilon, seconds. Scores are the agents' own: they are logged only where ``journals`` names the
-folder of their journals (``RUN/agents``), which only a simulator has.
+Pass a tracker to ``simulate(..., callbacks=[...])`` or to ``server_app(..., callbacks=[...])``. A
+tracker logs the server's view of a round: replies, lost replies, epsilon, seconds. Scores belong to
+the agents. A tracker logs scores only if ``journals`` is the folder of the agents' journals
+(``RUN/agents``), which only a simulation has.
 """
 
 from __future__ import annotations
@@ -22,7 +22,13 @@ from flwr_fbo.runs.history import RunHistory
 
 
 class Tracker(Callback):
-    """Turns rounds into named numbers; subclasses say where these go."""
+    """A callback that turns rounds into named numbers, which subclasses store.
+
+    Parameters
+    ----------
+    journals
+        The folder of the agents' journals; without this folder, no scores are logged.
+    """
 
     def __init__(self, journals: Path | str | None = None) -> None:
         self._journals = None if journals is None else Path(journals)
@@ -32,7 +38,7 @@ class Tracker(Callback):
         """Store the numbers of a round."""
 
     def on_round(self, run: RunView, report: RoundReport) -> None:
-        """See :class:`flwr_fbo.Callback`."""
+        """Log the numbers of a closed round."""
         numbers: dict[str, float] = {
             "replies": report.replied,
             "lost": report.lost,
@@ -43,7 +49,7 @@ class Tracker(Callback):
         self.log(numbers | self._scores(run), report.round)
 
     def _scores(self, run: RunView) -> dict[str, float]:
-        """Return the agents' scores as numbers; nothing where journals were not named."""
+        """Return numbers about the agents' scores; none without a folder of journals."""
         if self._journals is None:
             return {}
         agents = run.parameters.agents
@@ -57,28 +63,42 @@ class Tracker(Callback):
 
 
 class TensorBoard(Tracker):
-    """Event files for TensorBoard, below ``folder``; needs ``flwr-fbo[tensorboard]``."""
+    """A tracker that writes event files for TensorBoard; needs ``flwr-fbo[tensorboard]``.
+
+    Parameters
+    ----------
+    folder
+        The folder of the event files.
+    journals
+        The folder of the agents' journals; without this folder, no scores are logged.
+    """
 
     def __init__(self, folder: Path | str, journals: Path | str | None = None) -> None:
         super().__init__(journals)
         self._writer = _package("tensorboardX", "tensorboard").SummaryWriter(str(folder))
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
-        """See :class:`Tracker`."""
+        """Write the numbers of a round to the event file."""
         for name, value in numbers.items():
             self._writer.add_scalar(name, value, round)
         self._writer.flush()
 
     def on_end(self, run: RunView) -> None:
-        """See :class:`flwr_fbo.Callback`."""
+        """Close the event file."""
         self._writer.close()
 
 
 class WandB(Tracker):
-    """A run of Weights & Biases; needs ``flwr-fbo[wandb]``.
+    """A tracker that logs to Weights & Biases; needs ``flwr-fbo[wandb]``.
 
-    It is kept on this machine (``mode="offline"``) unless another mode is asked for. The other
-    arguments are those of ``wandb.init``.
+    Parameters
+    ----------
+    journals
+        The folder of the agents' journals; without this folder, no scores are logged.
+    mode
+        The mode of ``wandb.init``. The default, ``"offline"``, keeps the run on this machine.
+    **arguments
+        Other arguments of ``wandb.init``.
     """
 
     def __init__(
@@ -90,24 +110,31 @@ class WandB(Tracker):
         self._run: Any = None
 
     def on_start(self, run: RunView) -> None:
-        """See :class:`flwr_fbo.Callback`."""
+        """Start a run of Weights & Biases with the settings of the method."""
         config = run.settings.to_mapping()
         self._run = self._wandb.init(mode=self._mode, config=config, **self._arguments)
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
-        """See :class:`Tracker`."""
+        """Log the numbers of a round."""
         self._run.log(dict(numbers), step=round)
 
     def on_end(self, run: RunView) -> None:
-        """See :class:`flwr_fbo.Callback`."""
+        """Finish the run of Weights & Biases."""
         self._run.finish()
 
 
 class MLflow(Tracker):
-    """A run of MLflow; needs ``flwr-fbo[mlflow]``.
+    """A tracker that logs to MLflow; needs ``flwr-fbo[mlflow]``.
 
-    Where it is kept is MLflow's own setting, ``MLFLOW_TRACKING_URI``; without it, ``mlflow.db``
-    in this directory. The arguments are those of ``mlflow.start_run``.
+    MLflow's own setting ``MLFLOW_TRACKING_URI`` names the place of the run; the default is
+    ``mlflow.db`` in the current directory.
+
+    Parameters
+    ----------
+    journals
+        The folder of the agents' journals; without this folder, no scores are logged.
+    **arguments
+        Arguments of ``mlflow.start_run``.
     """
 
     def __init__(self, journals: Path | str | None = None, **arguments: Any) -> None:
@@ -116,23 +143,25 @@ class MLflow(Tracker):
         self._mlflow = _package("mlflow", "mlflow")
 
     def on_start(self, run: RunView) -> None:
-        """See :class:`flwr_fbo.Callback`."""
+        """Start a run of MLflow with the settings of the method."""
         self._mlflow.start_run(**self._arguments)
         self._mlflow.log_params(run.settings.to_mapping())
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
-        """See :class:`Tracker`."""
+        """Log the numbers of a round."""
         self._mlflow.log_metrics(dict(numbers), step=round)
 
     def on_end(self, run: RunView) -> None:
-        """See :class:`flwr_fbo.Callback`."""
+        """End the run of MLflow."""
         self._mlflow.end_run()
 
 
 def _package(name: str, extra: str) -> Any:
+    """Return the package of a tracker; raise SettingsError where it is not installed."""
     try:
         return importlib.import_module(name)
     except ImportError as error:
         raise SettingsError(
-            f"this tracker needs {name}; install flwr-fbo[{extra}] ({error})"
+            f"a tracker for {name} needs the package {name}, which cannot be imported ({error}); "
+            f"install flwr-fbo[{extra}]"
         ) from error

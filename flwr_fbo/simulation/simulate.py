@@ -16,9 +16,9 @@ from flwr_fbo.runs.callbacks import Callback
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.journal import journal_path
 from flwr_fbo.runs.history import RunHistory
-from flwr_fbo.runs.progress import watching
+from flwr_fbo.runs.progress import progress_views
 from flwr_fbo.runs.result import Result
-from flwr_fbo.runs.resume import baselines_of, continued, why_over
+from flwr_fbo.runs.resume import baselines_of, continued_spec, why_finished
 from flwr_fbo.runs.spec import STOPPING, ConfiguredStrategy, RunSpec
 from flwr_fbo.runs.stopping import Stopper, finishing_on_interrupt
 from flwr_fbo.runs.summary import summary
@@ -120,8 +120,8 @@ def resume(
     """
     directory = RunDirectory(run_dir)
     changed = {kebab(name): value for name, value in changes.items()}
-    over = why_over(directory, changed)
-    spec = continued(directory, changed, task)
+    over = why_finished(directory, changed)
+    spec = continued_spec(directory, changed, task)
     baselines = baselines_of(directory, task)
     if over:
         _say(progress, over)
@@ -197,7 +197,7 @@ def _compared(
 def _baseline_result(baseline: RunSpec, rounds: int, directory: RunDirectory) -> Result:
     """Run a baseline for this many rounds and without rules for ending, or continue it."""
     if directory.holds_a_run:
-        longer = continued(directory, {"rounds": rounds}, baseline.task)
+        longer = continued_spec(directory, {"rounds": rounds}, baseline.task)
         return _one(longer, "inline", directory, None)
     free: dict[str, Any] = dict.fromkeys(STOPPING)
     run = dataclasses.replace(baseline.run, rounds=rounds, **free)
@@ -236,7 +236,7 @@ def _one(
     """Run one federation to its end and return its result."""
     history = RunHistory(directory.agents, number_of_agents(spec)).refresh()
     stopper = Stopper(spec.run, history)
-    with finishing_on_interrupt(stopper, progress), watching(progress) as watchers:
+    with finishing_on_interrupt(stopper, progress), progress_views(progress) as watchers:
         strategy = _run(spec, directory, engine, [*watchers, *callbacks], stopper, progress)
     result = strategy.result
     assert result is not None

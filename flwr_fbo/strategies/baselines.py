@@ -1,4 +1,4 @@
-"""The baselines without communication as Flower strategies."""
+"""The baselines in which parties share nothing, as Flower strategies."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class LocalTS(FBOStrategy):
     space : Space | Mapping[str, Parameter] | None
         The search space.
     num_agents : int | None
-        How many take part; the connected nodes where unset.
+        Number of agents; where unset, of connected nodes.
     num_rounds : int
         Rounds after the initial points, for Flower's own loop.
     timeout : float
-        Seconds a round may take, for Flower's own loop.
+        Seconds that a round may take, for Flower's own loop.
     seed : int
         Seed of everything but privacy noise.
     run_dir : Path | str | None
@@ -33,9 +33,9 @@ class LocalTS(FBOStrategy):
     round_quorum : float
         Share of the asked agents whose replies end a round.
     answer_within : float | None
-        Seconds after which agents answer while an evaluation goes on; None waits.
+        Seconds after which an agent replies although its evaluation still runs; None waits.
     callbacks : Sequence[Callback]
-        Watchers of the run.
+        Objects that watch the run.
     initial_points : int
         Number of points that each agent evaluates before round 1 (>= 1).
     first_point : Literal["random", "middle"]
@@ -79,13 +79,13 @@ class LocalTS(FBOStrategy):
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
-        Privacy budget for all that an agent sends, also against the server; the agent adds noise (>
-        0).
+        Privacy budget for all that an agent sends, also against the server; the agent adds noise
+        (> 0).
     local_delta : float
         Delta of `local-epsilon` (in (0, 1)).
     local_clip : float | None
-        Norm to which vectors are clipped before local noise; the largest possible where unset (>
-        0).
+        Norm to which vectors are clipped before local noise; the largest possible where unset
+        (> 0).
     local_answers : int
         Number of vectors that `local-epsilon` pays for (>= 1).
 
@@ -140,18 +140,18 @@ class LocalTS(FBOStrategy):
 
 
 class RandomSearch(FBOStrategy):
-    """Each party tries random points: the floor of every comparison.
+    """Each party evaluates random points: the simplest baseline.
 
     Parameters
     ----------
     space : Space | Mapping[str, Parameter] | None
         The search space.
     num_agents : int | None
-        How many take part; the connected nodes where unset.
+        Number of agents; where unset, of connected nodes.
     num_rounds : int
         Rounds after the initial points, for Flower's own loop.
     timeout : float
-        Seconds a round may take, for Flower's own loop.
+        Seconds that a round may take, for Flower's own loop.
     seed : int
         Seed of everything but privacy noise.
     run_dir : Path | str | None
@@ -159,9 +159,9 @@ class RandomSearch(FBOStrategy):
     round_quorum : float
         Share of the asked agents whose replies end a round.
     answer_within : float | None
-        Seconds after which agents answer while an evaluation goes on; None waits.
+        Seconds after which an agent replies although its evaluation still runs; None waits.
     callbacks : Sequence[Callback]
-        Watchers of the run.
+        Objects that watch the run.
     initial_points : int
         Number of points that each agent evaluates before round 1 (>= 1).
     first_point : Literal["random", "middle"]
@@ -205,13 +205,13 @@ class RandomSearch(FBOStrategy):
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
-        Privacy budget for all that an agent sends, also against the server; the agent adds noise (>
-        0).
+        Privacy budget for all that an agent sends, also against the server; the agent adds noise
+        (> 0).
     local_delta : float
         Delta of `local-epsilon` (in (0, 1)).
     local_clip : float | None
-        Norm to which vectors are clipped before local noise; the largest possible where unset (>
-        0).
+        Norm to which vectors are clipped before local noise; the largest possible where unset
+        (> 0).
     local_answers : int
         Number of vectors that `local-epsilon` pays for (>= 1).
 

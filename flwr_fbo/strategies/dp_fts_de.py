@@ -14,20 +14,20 @@ from flwr_fbo.strategies.explicit import explicit
 
 
 class DPFTSDE(FBOStrategy):
-    """Each party tunes its own model; a trusted server releases noisy sums of what they know.
+    """Each party tunes its own model; a trusted server releases noisy sums of the parties' vectors.
 
-    The run is differentially private for every party as a whole as soon as ``epsilon`` is given.
+    With ``epsilon`` the run is differentially private for every party, over the whole run.
 
     Parameters
     ----------
     space : Space | Mapping[str, Parameter] | None
         The search space.
     num_agents : int | None
-        How many take part; the connected nodes where unset.
+        Number of agents; where unset, of connected nodes.
     num_rounds : int
         Rounds after the initial points, for Flower's own loop.
     timeout : float
-        Seconds a round may take, for Flower's own loop.
+        Seconds that a round may take, for Flower's own loop.
     seed : int
         Seed of everything but privacy noise.
     run_dir : Path | str | None
@@ -35,9 +35,9 @@ class DPFTSDE(FBOStrategy):
     round_quorum : float
         Share of the asked agents whose replies end a round.
     answer_within : float | None
-        Seconds after which agents answer while an evaluation goes on; None waits.
+        Seconds after which an agent replies although its evaluation still runs; None waits.
     callbacks : Sequence[Callback]
-        Watchers of the run.
+        Objects that watch the run.
     epsilon : float | None
         Privacy budget: the epsilon that all releases together may cost (> 0).
     delta : float | None
@@ -85,13 +85,13 @@ class DPFTSDE(FBOStrategy):
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
-        Privacy budget for all that an agent sends, also against the server; the agent adds noise (>
-        0).
+        Privacy budget for all that an agent sends, also against the server; the agent adds noise
+        (> 0).
     local_delta : float
         Delta of `local-epsilon` (in (0, 1)).
     local_clip : float | None
-        Norm to which vectors are clipped before local noise; the largest possible where unset (>
-        0).
+        Norm to which vectors are clipped before local noise; the largest possible where unset
+        (> 0).
     local_answers : int
         Number of vectors that `local-epsilon` pays for (>= 1).
     p_schedule : Literal["1-1/sqrt(t)", "1-1/t", "1-1/t^2", "always-own"]
@@ -107,13 +107,13 @@ class DPFTSDE(FBOStrategy):
     weights_decay : int | None
         Rounds after `weights-hold` until all agents have equal weights; 0 is never (>= 0).
     sampling_rate : float | None
-        q, probability that a release counts an agent; planned from epsilon where unset, or 1 (in
-        (0, 1]).
+        q, probability that a release counts an agent; planned from epsilon where unset, or 1
+        (in (0, 1]).
     noise_multiplier : float | None
         z, noise over sensitivity; computed from epsilon where unset (in [0.01, 1e+06]).
     clip : float | None
-        S, norm to which joint vectors are clipped; largest possible in private runs where unset (>
-        0).
+        S, norm to which joint vectors are clipped; largest possible in private runs where unset
+        (> 0).
     sensitivity : Literal["exact", "paper"]
         Bound on one agent's effect on the sum: the exact bound, or the paper's larger one.
     releases : str

@@ -1,8 +1,9 @@
 """Constructors with a written-out signature, checked and passed on in one way.
 
-A strategy class declares its arguments once more than its settings do, so that editors complete
-them and ``help()`` shows them. ``scripts/signatures.py`` writes these signatures from the
-settings classes, and a test compares the two. The decorator here does the work of all of them.
+A strategy class repeats the settings of its method as arguments, so that editors complete the
+arguments and ``help()`` shows them. ``scripts/signatures.py`` writes these signatures from the
+settings classes, and a test compares the two. The decorator :func:`explicit` implements all of the
+constructors.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import inspect
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from flwr_fbo.core.settings import SettingsError, kebab
 from flwr_fbo.core.space import Space
@@ -24,19 +25,19 @@ S = TypeVar("S")
 
 
 class ArgumentError(SettingsError, TypeError):
-    """A constructor was given an argument that it does not have."""
+    """An error for an argument that a constructor does not have."""
 
 
 @dataclass(frozen=True)
 class StrategyOptions:
-    """What every strategy may be given besides the settings of its method.
+    """The options of every strategy, beside the settings of its method.
 
     Parameters
     ----------
     space
         The search space, as a :class:`Space` or a mapping of names to parameters.
     num_agents
-        How many agents take part; the nodes that are connected where unset.
+        How many agents take part; where unset, the number of connected nodes.
     num_rounds
         Rounds after the initial points, for loops that do not call ``start``.
     timeout
@@ -44,13 +45,13 @@ class StrategyOptions:
     seed
         Seed of everything but privacy noise.
     run_dir
-        Directory of the run; below the home of runs, by the run's number, where unset.
+        Directory of the run; where unset, a folder named after the run below the home of runs.
     round_quorum
         Share of the asked agents whose replies end a round before its timeout.
     answer_within
-        Seconds after which agents answer while an evaluation goes on; None waits.
+        Seconds after which an agent replies although its evaluation still runs; None waits.
     callbacks
-        Watchers of the run.
+        Objects that watch the run.
     """
 
     space: Space | None = None
@@ -70,7 +71,7 @@ class StrategyOptions:
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> StrategyOptions:
-        """Return checked options."""
+        """Return the options of a constructor; raise SettingsError for one that breaks a rule."""
         values = dict(given)
         space = values.get("space")
         if space is not None and not isinstance(space, Space):
@@ -78,37 +79,40 @@ class StrategyOptions:
         if values.get("run_dir") is not None:
             values["run_dir"] = Path(values["run_dir"])
         for name, low in (("num_agents", 1), ("num_rounds", 0), ("seed", 0)):
-            _check_whole(name, values.get(name), low)
-        timeout = values.get("timeout", cls.timeout)
-        if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or not timeout > 0:
-            raise SettingsError(f"`timeout` must be a number of seconds > 0, but got {timeout!r}")
-        quorum = values.get("round_quorum", 1.0)
-        if isinstance(quorum, bool) or not 0 < quorum <= 1:
-            raise SettingsError(f"`round-quorum` must be in (0, 1], but got {quorum!r}")
-        patience = values.get("answer_within")
-        if patience is not None and (isinstance(patience, bool) or not patience >= 0):
-            raise SettingsError(f"`answer-within` must be >= 0, but got {patience!r}")
+            _check_integer(name, values.get(name), low)
+        _check_number("timeout", values.get("timeout", cls.timeout), "> 0", lambda v: v > 0)
+        quorum = values.get("round_quorum", cls.round_quorum)
+        _check_number("round_quorum", quorum, "in (0, 1]", lambda v: 0 < v <= 1)
+        if values.get("answer_within") is not None:
+            _check_number("answer_within", values["answer_within"], ">= 0", lambda v: v >= 0)
         return cls(**values)
 
 
-def _check_whole(name: str, value: Any, low: int) -> None:
+def _check_integer(name: str, value: Any, low: int) -> None:
+    """Raise SettingsError unless the value is None or an integer of at least ``low``."""
     if value is None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise SettingsError(f"`{name}` must be an integer >= {low}, but got {value!r}")
 
 
-def explicit(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
-    """Make a constructor that passes what it was given to ``self._configure``.
+def _check_number(name: str, value: Any, rule: str, keeps_rule: Callable[[float], bool]) -> None:
+    """Raise SettingsError unless the value is a number that keeps the rule."""
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not number or not keeps_rule(value):
+        raise SettingsError(f"`{name}` must be a number {rule}, but got {value!r}")
 
-    The body of the decorated function is never run: its signature is all that counts. Arguments
-    that were not given stay apart from those given with their default, because a preset may
-    fill the former only.
+
+def explicit(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S, P], None]:
+    """Return a constructor that checks its arguments and passes them to ``self._configure``.
+
+    Only the signature of the decorated function counts; its body is never run. An argument that
+    was not given is not passed on with its default, because a preset may fill it.
     """
     known = [name for name in inspect.signature(init).parameters if name != "self"]
 
     @functools.wraps(init)
-    def __init__(self: S, *args: P.args, **given: P.kwargs) -> None:
+    def checked_init(self: S, *args: P.args, **given: P.kwargs) -> None:
         written = type(self).__name__
         if args:
             raise ArgumentError(f"{written}() takes keyword arguments only, such as {known[0]}=...")
@@ -121,4 +125,4 @@ def explicit(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S,
         stated = {kebab(k): v for k, v in given.items() if k not in options}
         self._configure(options, stated)  # type: ignore[attr-defined]
 
-    return __init__
+    return cast("Callable[Concatenate[S, P], None]", checked_init)

@@ -14,18 +14,18 @@ from flwr_fbo.strategies.explicit import explicit
 
 
 class FedPNE(FBOStrategy):
-    """All parties seek one setting that is good for all, in a handful of rounds.
+    """All parties seek one setting that is good for all, in few rounds.
 
     Parameters
     ----------
     space : Space | Mapping[str, Parameter] | None
         The search space.
     num_agents : int | None
-        How many take part; the connected nodes where unset.
+        Number of agents; where unset, of connected nodes.
     num_rounds : int
         Rounds after the initial points, for Flower's own loop.
     timeout : float
-        Seconds a round may take, for Flower's own loop.
+        Seconds that a round may take, for Flower's own loop.
     seed : int
         Seed of everything but privacy noise.
     run_dir : Path | str | None
@@ -33,9 +33,9 @@ class FedPNE(FBOStrategy):
     round_quorum : float
         Share of the asked agents whose replies end a round.
     answer_within : float | None
-        Seconds after which agents answer while an evaluation goes on; None waits.
+        Seconds after which an agent replies although its evaluation still runs; None waits.
     callbacks : Sequence[Callback]
-        Watchers of the run.
+        Objects that watch the run.
     budget : int
         Evaluations that each agent makes in the whole run (T) (>= 1).
     epsilon : float | None
@@ -45,21 +45,21 @@ class FedPNE(FBOStrategy):
     smoothness : float
         How much the reward varies over the whole space (nu_1) (> 0).
     decay : float
-        Factor by which the reward's variation shrinks with every depth of the tree (rho) (in (0,
-        1)).
+        Factor by which the reward's variation shrinks with every depth of the tree (rho)
+        (in (0, 1)).
     searches : int
-        Searches with decays decay^(1/i), i = 1, 2, ..., that share the rounds and the budget (>=
-        1).
+        Searches with decays decay^(1/i), i = 1, 2, ..., that share the rounds and the budget
+        (>= 1).
     constants : Literal["experiments", "theory"]
         Constants c and c_1: 0.1 and 1 (App. E.1.5), or 2 and (2M)^(1/8) (Lemma B.2).
     confidence_scale : float | None
         Factor on the confidence widths (c); unset: as `constants` says (> 0).
     confidence_inner : float | None
-        Factor inside the logarithm of the confidence widths (c_1); unset: as `constants` says (>
-        0).
+        Factor inside the logarithm of the confidence widths (c_1); unset: as `constants` says
+        (> 0).
     failure : float | None
-        Probability that a confidence bound may fail (the paper's delta); unset: 1 / agents (in (0,
-        1]).
+        Probability that a confidence bound may fail (the paper's delta); unset: 1 / agents
+        (in (0, 1]).
     arity : int
         Most children that a tree node can have (k) (>= 2).
     dimension_order : Literal["random", "round-robin"]
@@ -72,8 +72,8 @@ class FedPNE(FBOStrategy):
         How the last phase is cut to the budget: children of the best nodes first, nodes in their
         order, or fewer pulls of every node.
     phase_quorum : float
-        Share of the agents whose answers a phase needs; with fewer the phase is asked again (in (0,
-        1]).
+        Share of the agents whose answers a phase needs; with fewer the phase is asked again
+        (in (0, 1]).
     idle_rounds : int
         Rounds in a row without a new answer after which the run ends (>= 1).
     pulls_per_message : int | None

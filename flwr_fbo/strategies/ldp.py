@@ -20,10 +20,10 @@ LEARNERS = (*PRIVATE_LEARNERS, "gp-ucb", "uniform")
 
 
 class LDPBO(FBOStrategy):
-    """All parties seek one setting that is good for all, and nobody is trusted.
+    """All parties seek one setting that is good for all, and no party trusts the server.
 
-    A learner at the server sends each play to one agent, which answers with one number that has
-    been made private. Without ``epsilon`` the rewards are not private.
+    A learner at the server sends each play to one agent. The agent makes its reward private and
+    replies with that number. Without ``epsilon`` the rewards are not private.
 
     Parameters
     ----------
@@ -32,11 +32,11 @@ class LDPBO(FBOStrategy):
     space : Space | Mapping[str, Parameter] | None
         The search space.
     num_agents : int | None
-        How many take part; the connected nodes where unset.
+        Number of agents; where unset, of connected nodes.
     num_rounds : int
         Rounds after the initial points, for Flower's own loop.
     timeout : float
-        Seconds a round may take, for Flower's own loop.
+        Seconds that a round may take, for Flower's own loop.
     seed : int
         Seed of everything but privacy noise.
     run_dir : Path | str | None
@@ -44,17 +44,17 @@ class LDPBO(FBOStrategy):
     round_quorum : float
         Share of the asked agents whose replies end a round.
     answer_within : float | None
-        Seconds after which agents answer while an evaluation goes on; None waits.
+        Seconds after which an agent replies although its evaluation still runs; None waits.
     callbacks : Sequence[Callback]
-        Watchers of the run.
+        Objects that watch the run.
     budget : int
         Plays in the whole run, each one reward of one agent (T) (>= 1).
     epsilon : float | None
         Privacy budget of one agent for the whole run, against everybody; unset: none, or as
         `epsilon-per-answer` says (> 0).
     delta : float | None
-        Delta of an agent's whole run where `mechanism` is gaussian; unset: min(1e-5, 1/(10 N)) (in
-        (0, 1)).
+        Delta of an agent's whole run where `mechanism` is gaussian; unset: min(1e-5, 1/(10 N))
+        (in (0, 1)).
     epsilon_per_answer : float | None
         What one answer costs its agent; unset: `epsilon` over the answers an agent gives (> 0).
     mechanism : Literal["laplace", "gaussian"]
@@ -146,9 +146,10 @@ class LDPBO(FBOStrategy):
         """Choose the method by the learner, and by whether rewards are private."""
         learner = stated.pop("learner", "tgp")
         if learner not in LEARNERS:
-            raise SettingsError(f"`learner` must be one of {', '.join(LEARNERS)}, got {learner!r}")
+            known = ", ".join(LEARNERS)
+            raise SettingsError(f"`learner` must be one of {known}, but got {learner!r}")
         given = {"epsilon", "epsilon-per-answer"} & {k for k, v in stated.items() if v is not None}
         private = bool(given) and learner in PRIVATE_LEARNERS
         method = find_method(f"ldp-{learner}" if private else learner)
         settings = method.settings_class.from_mapping(stated)
-        self._adopt(method, settings, StrategyOptions.of(options), stated)
+        self._initialise(method, settings, StrategyOptions.of(options), stated)

@@ -1,4 +1,4 @@
-"""The ServerApp: serves one run of any method, under ``flwr run`` or any other grid."""
+"""The ServerApp of a run: it serves any method, under ``flwr run`` or any other grid."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_fbo.core.settings import kebab
-from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, describe
+from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, round_text
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.locations import run_directory
-from flwr_fbo.runs.resume import continued
-from flwr_fbo.runs.spec import RunSpec, expanded
+from flwr_fbo.runs.resume import continued_spec
+from flwr_fbo.runs.spec import RunSpec, expand_settings
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.runs.summary import params_text
 from flwr_fbo.strategies.base import FBOStrategy
@@ -23,16 +23,16 @@ from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
 
-#: Where the run-config of somebody else's app holds settings of this package.
+#: The prefix of this package's keys in the run-config of an app that has keys of its own.
 PREFIX = "fbo."
 
 
 class LogProgress(Callback):
-    """Writes one line a round to Flower's log."""
+    """A callback that writes one line per round to Flower's log."""
 
     def on_round(self, run: RunView, report: RoundReport) -> None:
-        """Log the closed round."""
-        logger.info("%s", describe(report))
+        """Log a closed round."""
+        logger.info("%s", round_text(report))
 
 
 def server_app(
@@ -41,19 +41,24 @@ def server_app(
     callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> ServerApp:
-    """Make the ServerApp of a run, for an app of one's own.
+    """Return the ServerApp of a run, for an app of your own.
 
     Parameters
     ----------
-    task
-        What is tuned; its name, or the object itself.
-    strategy
-        A strategy such as ``DPFTSDE(epsilon=5)``, or the name of one.
-    callbacks
-        Watchers of the run.
-    settings
-        Settings of the run, the strategy and the task, by their Python names. What the app's
-        run-config says under ``fbo.`` comes on top: ``fbo.rounds = 40``.
+    task : Task, type or str
+        What is tuned: a task, a function with ``@task``, or the name of either.
+    strategy : FBOStrategy or str
+        A strategy such as ``DPFTSDE(epsilon=5)``, or the name of a strategy.
+    callbacks : sequence of Callback
+        Objects that watch the run.
+    **settings
+        Settings of the run, the strategy and the task, by their Python names. A key of the app's
+        run-config that begins with ``fbo.`` replaces a setting, such as ``fbo.rounds = 40``.
+
+    Returns
+    -------
+    flwr.serverapp.ServerApp
+        An app that serves one run.
 
     Examples
     --------
@@ -67,41 +72,40 @@ def server_app(
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        serve_run(given_within(context, task, strategy, settings), grid, context, callbacks)
+        serve_run(keys_of_run(context, task, strategy, settings), grid, context, callbacks)
 
     return app
 
 
-def given_within(
+def keys_of_run(
     context: Context,
     task: Task | type[Task] | str,
     strategy: FBOStrategy | str,
     settings: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return what an app's code says, and on top of it what its run-config says under ``fbo.``."""
+    """Return the keys of an app's code, replaced by those of its run-config under ``fbo.``."""
     configured = {
         key.removeprefix(PREFIX): value
         for key, value in context.run_config.items()
         if key.startswith(PREFIX) and value != ""
     }
-    coded = {"task": task, "strategy": strategy, **{kebab(k): v for k, v in settings.items()}}
-    return {**coded, **expanded(configured)}
+    given = {"task": task, "strategy": strategy, **{kebab(k): v for k, v in settings.items()}}
+    return {**given, **expand_settings(configured)}
 
 
 def serve_run(
     given: Mapping[str, Any], grid: Grid, context: Context, callbacks: Sequence[Callback] = ()
 ) -> TuningResult:
-    """Serve the run that these keys describe, from its beginning or from where it stopped."""
+    """Serve the run that these keys describe, from the start or from its last checkpoint."""
     spec = RunSpec.from_mapping(given)
-    root = run_directory(spec.run.run_name or str(context.run_id))
-    directory = RunDirectory(root)
-    if directory.holds_a_run:  # the run of this name continues
-        spec = _continued(directory, given)
+    directory = RunDirectory(run_directory(spec.run.run_name or str(context.run_id)))
+    if directory.holds_a_run:  # a run with this name continues
+        spec = _continued_spec(directory, given)
     result = serve(spec, grid, directory, [LogProgress(), *callbacks]).result
     assert result is not None
     if result.recommended is not None and result.details is not None:
-        sure = (result.details.recommendation or {}).get("clear", True)
-        doubt = "" if sure else " (no clearer than noise)"
+        clear = (result.details.recommendation or {}).get("clear", True)
+        doubt = "" if clear else " (no clearer than noise)"
         logger.info("recommended to all: %s%s", params_text(result.recommended), doubt)
     logger.info("each agent's own best is in its own journal, on its own machine")
     return result
@@ -114,23 +118,25 @@ def serve(
     callbacks: Sequence[Callback] = (),
     stopper: Stopper | None = None,
 ) -> FBOStrategy:
-    """Run the strategy of a described run on a grid, and return the strategy."""
+    """Run the strategy of a run on a grid, and return the strategy with its result."""
     strategy = FBOStrategy.for_spec(spec, run_dir=directory.root, callbacks=callbacks)
     stopper = stopper or Stopper(spec.run)
-    strategy.watch(stopper, stopper.history)
+    strategy.set_stopper(stopper, stopper.history)
     strategy.start(grid)
     return strategy
 
 
-def _continued(directory: RunDirectory, given: Mapping[str, Any]) -> RunSpec:
-    """Return the run of the directory with what the run-config changes, as far as it may."""
-    said = {key: value for key, value in given.items() if not isinstance(value, str) or value}
-    if not said.get("agents"):  # as many as there are: that was settled at the start
-        said.pop("agents", None)
+def _continued_spec(directory: RunDirectory, given: Mapping[str, Any]) -> RunSpec:
+    """Return the run of a directory with the changes of the run-config."""
+    changes = {key: value for key, value in given.items() if not isinstance(value, str) or value}
+    # 0 agents stand for the connected nodes, which were counted when the run started.
+    if not changes.get("agents"):
+        changes.pop("agents", None)
     task = None if isinstance(given.get("task", ""), str) else given["task"]
-    return continued(directory, said, task)
+    return continued_spec(directory, changes, task)
 
 
+#: The app that ``pyproject.toml`` names for ``flwr run``.
 app = ServerApp()
 
 

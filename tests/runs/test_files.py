@@ -17,7 +17,7 @@ from flwr_fbo.runs.files import RunDirectoryError
 from flwr_fbo.runs.files.checkpoint import Checkpoint
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.history import best_of_agent, by_round
-from flwr_fbo.runs.spec import RunSettings, RunSpec, expanded
+from flwr_fbo.runs.spec import RunSettings, RunSpec, expand_settings
 from flwr_fbo.tasks import BUILT_IN, find
 
 
@@ -142,7 +142,7 @@ class TestSettingsKey:
         assert "settings" not in spec.to_mapping()
 
     def test_values_with_blanks_are_quoted(self) -> None:
-        assert expanded({"settings": "data-dir='/a b' rounds=3"}) == {
+        assert expand_settings({"settings": "data-dir='/a b' rounds=3"}) == {
             "data-dir": "/a b", "rounds": "3",
         }  # fmt: skip
 

@@ -143,7 +143,7 @@ class TestSpec:
             ({"task": hill, "strategy": FTS}, "`strategy` must be a name or an object"),
             ({"task": hill, "strategy": DPFTSDE(epsilon=1.0), "epsilon": 2.0}, "given twice"),
             ({"task": hill, "epsilonn": 2.0}, "did you mean `epsilon`"),
-            ({"task": Slope(), "steepness": 2.0}, "must be 1.0, as the task was made"),
+            ({"task": Slope(), "steepness": 2.0}, "must be 1.0, as in the task object"),
         ],
     )
     def test_mistakes_name_the_rule(self, given: dict[str, Any], fault: str) -> None:

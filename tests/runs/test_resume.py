@@ -154,7 +154,7 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("changes", "fault"),
         [
-            ({"rounds": 1}, r"`rounds` must be >= 2, what was planned, but got 1"),
+            ({"rounds": 1}, r"`rounds` must be >= 2, the planned number, but got 1"),
             ({"agents": 4}, r"`agents` must stay 3"),
             ({"regions": 2}, r"`regions` must stay 4 .*what may change is rounds,"),
             ({"epsilon": 9.0}, r"`epsilon` must stay 4.0"),
@@ -179,7 +179,7 @@ class TestRefusals:
 
     def test_rounds_of_a_strategy_that_counts_evaluations(self, tmp_path: Path) -> None:
         simulate("garland", agents=2, strategy=FedPNE(budget=40), run_dir=tmp_path)
-        with pytest.raises(SettingsError, match="spends its `budget`"):
+        with pytest.raises(SettingsError, match="its length is its `budget`"):
             resume(tmp_path, rounds=30)
 
     def test_from_the_command_line(self, tmp_path: Path) -> None:

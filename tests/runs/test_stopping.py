@@ -18,7 +18,7 @@ from rich.console import Console
 from flwr_fbo import Callback, Float, LocalTS, resume, simulate, task
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.runs.callbacks import RoundReport
-from flwr_fbo.runs.progress import LiveProgress, PrintProgress, watching
+from flwr_fbo.runs.progress import LiveProgress, PrintProgress, progress_views
 from flwr_fbo.runs.spec import RunSettings
 from flwr_fbo.runs.stopping import Stopper
 
@@ -52,12 +52,12 @@ class TestRules:
         assert found.history.best[-1] is not None
         assert found.history.best[-1] >= 0.99
         assert all(best < 0.99 for best in found.history.best[:-1])
-        assert found.stopped_early.startswith("target-score: the mean best is 0.99")
+        assert found.stopped_early.startswith("target-score: the mean best score is 0.99")
 
     def test_evaluations(self, tmp_path: Path) -> None:
         found = simulate(hill, run_dir=tmp_path / "r", max_evaluations=9, **ALONE)
         assert found.history.evaluations == [2, 3, 4, 5]  # ten of all agents: the round is finished
-        assert found.stopped_early == "max-evaluations: 10 were made"
+        assert found.stopped_early == "max-evaluations: 10 evaluations were made"
 
     def test_seconds(self, tmp_path: Path) -> None:
         found = simulate(hill, run_dir=tmp_path / "r", max_seconds=1e-9, **ALONE)
@@ -195,11 +195,11 @@ class Terminal(io.StringIO):
 
 class TestViews:
     def test_fit_the_stream(self, tmp_path: Path) -> None:
-        with watching(None) as views:
+        with progress_views(None) as views:
             assert views == []
-        with watching(io.StringIO()) as views:
+        with progress_views(io.StringIO()) as views:
             assert [type(v) for v in views] == [PrintProgress]
-        with watching(Terminal()) as views:
+        with progress_views(Terminal()) as views:
             assert [type(v) for v in views] == [LiveProgress]
 
     def test_a_terminal_shows_the_run_as_it_goes(
@@ -227,7 +227,7 @@ class TestViews:
             def on_reply(self, strategy: Any, replied: int, asked: int) -> None:
                 seen.append(drawn(view))
 
-        with watching(Terminal()) as views:
+        with progress_views(Terminal()) as views:
             (view,) = views
             assert isinstance(view, LiveProgress)
             assert "registering agents" in drawn(view)

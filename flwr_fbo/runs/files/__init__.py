@@ -2,4 +2,4 @@
 
 
 class RunDirectoryError(RuntimeError):
-    """A run directory cannot be used; the message names the file and the fault."""
+    """An error for a run directory that cannot be used; the text names the file and the fault."""

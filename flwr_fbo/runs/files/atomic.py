@@ -1,4 +1,4 @@
-"""Write a file whole or not at all, and read arrays without trusting the file."""
+"""Writing files whole or not at all, and reading arrays from files that may be damaged."""
 
 from __future__ import annotations
 
@@ -17,12 +17,16 @@ from flwr_fbo.runs.files import RunDirectoryError
 
 
 def write_bytes(path: Path, data: bytes) -> None:
-    """Write bytes in place of the file, whole or not at all."""
-    _replace(path, lambda file: _write_all(file, data))
+    """Write bytes in place of a file, whole or not at all."""
+
+    def write(file: BinaryIO) -> None:
+        file.write(data)
+
+    _replace(path, write)
 
 
 def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write arrays as an npz file, whole or not at all."""
+    """Write arrays in place of an npz file, whole or not at all."""
 
     def write(file: BinaryIO) -> None:
         np.savez(file, **arrays)  # type: ignore[arg-type]
@@ -31,20 +35,20 @@ def write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
 
 
 def read_arrays(path: Path) -> dict[str, np.ndarray]:
-    """Read the arrays of an npz file that :func:`write_arrays` wrote.
+    """Return the arrays of an npz file that :func:`write_arrays` wrote.
 
-    A file that claims more than it holds is refused before any memory is allocated for it.
+    Raise ValueError for a file that claims to hold more than its size, before memory is allocated.
     """
     with zipfile.ZipFile(path) as members:
         listed = members.infolist()
         stored = all(m.compress_type == zipfile.ZIP_STORED for m in listed)
         if not stored or sum(m.file_size for m in listed) > path.stat().st_size:
-            raise ValueError("its members are not stored as they are")
+            raise ValueError("its members are compressed, or larger than the file")
         return {m.filename.removesuffix(".npy"): _read_array(members.read(m)) for m in listed}
 
 
 def _read_array(data: bytes) -> np.ndarray:
-    """Read an array in numpy's format, whose header is believed only if it fits the data."""
+    """Return an array from bytes in numpy's format; raise ValueError for a wrong header."""
     stream = io.BytesIO(data)
     if np.lib.format.read_magic(stream) != (1, 0):
         raise ValueError("an array is not in numpy's format 1.0")
@@ -56,12 +60,9 @@ def _read_array(data: bytes) -> np.ndarray:
     return np.frombuffer(data, dtype, offset=start).reshape(shape, order=order).copy()
 
 
-def _write_all(file: BinaryIO, data: bytes) -> None:
-    file.write(data)
-
-
 def _replace(path: Path, write: Callable[[BinaryIO], None]) -> None:
-    """Write beside the file and move it there, so that a crash leaves the old file or the new."""
+    """Write a file beside the path and move it there."""
+    # A crash leaves the old file or the new one, as the move is a single step of the file system.
     temporary = path.with_suffix(".tmp")
     try:
         with temporary.open("wb") as file:

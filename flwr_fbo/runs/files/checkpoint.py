@@ -1,4 +1,4 @@
-"""The server's state after the last closed round, in one npz file."""
+"""The checkpoint of a run: the state after the last closed round, in one npz file."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from flwr_fbo.runs.files import RunDirectoryError
 from flwr_fbo.runs.files.atomic import read_arrays, write_arrays
 from flwr_fbo.runs.files.releases import ReleaseFiles
 
+#: The key that marks the place of an array in the JSON part of a state.
 _ARRAY = "\u0000array"
-#: Layout of a run's checkpoint; version 0.1 had none and is refused.
+#: The layout of a run's checkpoint. Checkpoints of version 0.1 have no number and are refused.
 FORMAT = 2
 
 
 class Checkpoint:
-    """A state in one npz file: arrays as they are, the rest as JSON."""
+    """A state in one npz file: arrays in numpy's format, everything else as JSON."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Store the state in place of the last one, whole or not at all."""
+        """Store a state in place of the last one, whole or not at all."""
         arrays: dict[str, np.ndarray] = {}
         text = json.dumps(_without_arrays(state, arrays), allow_nan=False)
         state_bytes = np.frombuffer(text.encode(), dtype=np.uint8)
         write_arrays(self.path, {"state": state_bytes, **arrays})
 
     def load(self) -> dict[str, Any] | None:
-        """Return the last stored state; None where there is none."""
+        """Return the last stored state; None before the first state."""
         if not self.path.exists():
             return None
         try:
@@ -41,16 +42,16 @@ class Checkpoint:
             restored = _with_arrays(state, arrays)
             if not isinstance(restored, dict):
                 raise ValueError("its state is not an object")
-        except Exception as error:  # zipfile alone has a dozen ways to say that bytes are bad
+        except Exception as error:  # zipfile raises many kinds of errors for damaged bytes
             raise RunDirectoryError(f"{self.path} is not a checkpoint: {error}") from None
         return restored
 
 
 class RunStore:
-    """The checkpoint of a run and its releases, each release stored once.
+    """The store of a run's state, in which each release is a file of its own.
 
-    A release is public and stays for ever, so it is a file of its own. The checkpoint names the
-    rounds of the releases that the server remembers, and holds no copy of them.
+    A release is public and never changes, so it is written once. The checkpoint names the rounds of
+    the releases that the server remembers, and holds no copy of them.
     """
 
     def __init__(self, checkpoint: Checkpoint, releases: ReleaseFiles) -> None:
@@ -58,7 +59,7 @@ class RunStore:
         self._stored: set[int] = set()
 
     def save(self, state: Mapping[str, Any]) -> None:
-        """Store the state; its releases go to their files first, as the checkpoint names them."""
+        """Store a state; the releases come first, because the checkpoint refers to their files."""
         server = dict(state["server"])
         released = server.get("released")
         if released is not None:
@@ -77,14 +78,16 @@ class RunStore:
         self._checkpoint.save({**state, "server": server, "format": FORMAT})
 
     def load(self) -> dict[str, Any] | None:
-        """Return the last stored state, with its releases; None where there is none."""
+        """Return the last stored state with its releases; None before the first state."""
         state = self._checkpoint.load()
         if state is None:
             return None
-        if state.pop("format", 1) != FORMAT:
+        layout = state.pop("format", 1)
+        if layout != FORMAT:
             raise RunDirectoryError(
-                f"{self._checkpoint.path} is of another version of flwr-fbo: finish the run with "
-                "the version that environment.json names, or start a new run"
+                f"{self._checkpoint.path} is of another version of flwr-fbo: its format must be "
+                f"{FORMAT}, but is {layout!r}; finish the run with the version that "
+                "environment.json names, or start a new run"
             )
         released = state["server"].get("released")
         if released is not None:
@@ -98,6 +101,7 @@ class RunStore:
 
 
 def _without_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
+    """Return a value with marks in place of its arrays, which are moved to ``arrays``."""
     if isinstance(value, np.ndarray):
         name = f"array{len(arrays)}"
         arrays[name] = value
@@ -110,6 +114,7 @@ def _without_arrays(value: Any, arrays: dict[str, np.ndarray]) -> Any:
 
 
 def _with_arrays(value: Any, arrays: Mapping[str, np.ndarray]) -> Any:
+    """Return a value with its arrays in place of the marks."""
     if isinstance(value, dict):
         if set(value) == {_ARRAY}:
             return arrays[value[_ARRAY]]

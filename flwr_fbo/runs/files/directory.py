@@ -1,19 +1,19 @@
-"""A run's directory: everything that outlives the run, in files that people can open.
+"""The directory of a run, whose files people can open.
 
 =====================  ==================================================================
 file                   what it holds
 =====================  ==================================================================
-``config.json``        every setting of the run, by its kebab-case key
+``config.json``        every setting of the run by its kebab-case key
 ``space.json``         the search space
 ``environment.json``   versions of Python and of the packages that matter
 ``privacy.json``       what the run guarantees, as a statement (:mod:`flwr_fbo.privacy.statement`)
-``ledger.jsonl``       privacy: one line a release, written before the release is drawn
-``compare.json``       settings of those that it is compared with, where it is
+``ledger.jsonl``       the privacy ledger: one line per release, written before the noise is drawn
+``compare.json``       the settings of the baselines, where there are any
 ``checkpoint.npz``     the server's state after the last closed round
-``releases/``          what was made public: ``round-0000.npz`` and so on
-``rounds.csv``         one line a round: replies, failures, epsilon, seconds
-``result.json``        the outcome, written at the end
-``agents/``            each agent's own journal; a server in a deployment has none of them
+``releases/``          the releases: ``round-0000.npz`` and so on, and ``features.npz``
+``rounds.csv``         one line per round: replies, failures, epsilon, seconds
+``result.json``        the result, written at the end
+``agents/``            the journals of the agents in a simulation; empty in a deployment
 =====================  ==================================================================
 """
 
@@ -33,11 +33,18 @@ from flwr_fbo.runs.files.checkpoint import Checkpoint, RunStore
 from flwr_fbo.runs.files.releases import ReleaseFiles
 from flwr_fbo.runs.locations import agents_of
 
+#: The packages whose versions ``environment.json`` holds.
 PACKAGES = ("flwr-fbo", "flwr", "ray", "numpy", "scipy", "scikit-learn", "dp-accounting")
 
 
 class RunDirectory:
-    """The files of one run, and how its small files are written."""
+    """The paths of a run's files, and the reading and writing of the small ones.
+
+    Parameters
+    ----------
+    root
+        The directory of the run.
+    """
 
     def __init__(self, root: Path | str) -> None:
         self.root = Path(root)
@@ -64,16 +71,16 @@ class RunDirectory:
 
     @property
     def releases(self) -> ReleaseFiles:
-        """Return the folder of what was made public."""
+        """Return the folder of the releases."""
         return ReleaseFiles(self.root / "releases")
 
     @property
     def holds_a_run(self) -> bool:
-        """Say whether a run was started here."""
+        """Return whether a run was started in this directory."""
         return (self.root / "config.json").exists()
 
     def create(self, config: Mapping[str, Any], space: Space | None = None) -> RunDirectory:
-        """Make the directory of a new run; refuse a directory that holds a run already."""
+        """Make the directory of a new run; raise RunDirectoryError if it holds a run already."""
         if self.holds_a_run:
             raise RunDirectoryError(f"{self.root} already holds a run; choose another directory")
         self.agents.mkdir(parents=True, exist_ok=True)
@@ -84,24 +91,24 @@ class RunDirectory:
         return self
 
     def write_json(self, name: str, content: Any) -> Path:
-        """Write a file as JSON, whole or not at all."""
+        """Write a JSON file of the run, whole or not at all, and return its path."""
         path = self.root / name
         text = json.dumps(content, indent=2, allow_nan=False)
         write_bytes(path, text.encode() + b"\n")
         return path
 
     def read_json(self, name: str) -> Any:
-        """Return what a JSON file of the run holds."""
+        """Return the content of a JSON file of the run."""
         if not self.holds_a_run:
             raise RunDirectoryError(f"{self.root} is not the directory of a run: no config.json")
         try:
             return json.loads((self.root / name).read_text())
         except (OSError, ValueError, RecursionError) as error:
-            raise RunDirectoryError(f"{self.root / name}: {error}") from None
+            raise RunDirectoryError(f"{self.root / name} cannot be read as JSON: {error}") from None
 
 
 def environment() -> dict[str, str]:
-    """Return the versions of what computed a run."""
+    """Return the versions of Python and of the packages that compute a run."""
     versions = {"python": platform.python_version(), "platform": platform.platform()}
     for package in PACKAGES:
         try:

@@ -1,7 +1,8 @@
-"""The released vectors of a run, a file each. Everybody may have them.
+"""The releases of a run, each in a file of its own, which everyone may have.
 
-``round-0007.npz`` holds ``vector`` (P, M) and ``deviation``, the noise in each coordinate.
-``features.npz`` holds what the vectors refer to: frequencies, phases, sub-regions.
+``round-0007.npz`` holds ``vector`` (P, M) and ``deviation``, the standard deviation of the noise in
+each coordinate. ``features.npz`` holds the random features and the sub-regions that the vectors
+refer to.
 """
 
 from __future__ import annotations
@@ -18,19 +19,25 @@ from flwr_fbo.runs.files.atomic import read_arrays, write_arrays
 
 
 class ReleaseFiles:
-    """The folder of a run's releases."""
+    """The folder of a run's releases.
+
+    Parameters
+    ----------
+    folder
+        The folder, which the first release creates.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
     def write(self, vector: Array, deviation: float, round: int) -> None:
-        """Store a release in place of any file of its round."""
+        """Write the release of a round in place of any file of that round."""
         self.folder.mkdir(parents=True, exist_ok=True)
         arrays = {"vector": vector, "deviation": np.array(float(deviation))}
         write_arrays(self._path(int(round)), arrays)
 
     def add_features(self, arrays: Mapping[str, Array]) -> None:
-        """Store what the vectors refer to, unless it is stored already."""
+        """Write the random features and the sub-regions, unless the file exists."""
         path = self.folder / "features.npz"
         if not path.exists():
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -42,7 +49,7 @@ class ReleaseFiles:
         try:
             arrays = read_arrays(path)
             return Release(arrays["vector"], float(arrays["deviation"]), round)
-        except Exception as error:  # a missing or damaged file, whichever way zipfile says it
+        except Exception as error:  # zipfile raises many kinds of errors for damaged bytes
             raise RunDirectoryError(f"{path} is not a release: {error}") from None
 
     def count(self) -> int:

@@ -1,4 +1,4 @@
-"""The table of a run's rounds: one line a round in ``rounds.csv``."""
+"""The table of a run's rounds: one line per round in ``rounds.csv``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from flwr_fbo.runs.files import RunDirectoryError
 
 
 class RoundTable(Callback):
-    """Appends one line a round to the table."""
+    """A callback that appends one line per round to the table."""
 
     COLUMNS = (
         "round", "asked", "replied", "under-way", "declined", "missing", "refused", "epsilon",
@@ -34,13 +34,13 @@ class RoundTable(Callback):
             self._append(row)
         except OSError as error:
             raise RunDirectoryError(
-                f"{self._path} could not be written: {error.strerror}; the round is stored, and "
-                "the run can be resumed"
+                f"{self._path} could not be written: {error.strerror}. The round itself is stored, "
+                "so the run can be resumed"
             ) from error
 
     @staticmethod
     def read(path: Path) -> list[dict[str, str]]:
-        """Return the rows of a table, one a round; of a round made twice, the last."""
+        """Return the rows of a table, one per round; of a repeated round, the last row."""
         if not path.exists():
             return []
         with path.open(newline="") as file:
@@ -48,13 +48,14 @@ class RoundTable(Callback):
         return list(rows.values())
 
     def _append(self, row: list[Any]) -> None:
+        """Append a row, after the header in a new file."""
         with self._path.open("a+", newline="") as file:
             end = file.seek(0, os.SEEK_END)
             table = csv.writer(file)
             if end == 0:
                 table.writerow(self.COLUMNS)
             elif _last_byte(self._path) != b"\n":
-                file.write("\n")  # a crash in the middle of a row
+                file.write("\n")  # a crash left half a row, which ends here
             table.writerow(row)
 
 
