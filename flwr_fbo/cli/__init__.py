@@ -1,1 +1,1 @@
-"""The commands of ``flwr-fbo`` that do not run anything; :mod:`flwr_fbo.cli.main` joins them."""
+"""The command line: the command ``flwr-fbo`` and its subcommands, joined by ``main``."""

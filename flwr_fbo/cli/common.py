@@ -1,4 +1,4 @@
-"""What all commands share: settings from ``--set``, exit codes, errors in one line."""
+"""The parts that all commands share: settings from ``--set``, exit codes, errors in one line."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ import typer
 
 from flwr_fbo.core.settings import SettingsError
 
-#: Exit codes: the run failed; the command was wrong (as typer's own); Ctrl-C (as shells').
+#: Exit codes: a run failed; the command has a mistake (as in typer); Ctrl-C (as in shells).
 FAILED, USAGE, INTERRUPTED = 1, 2, 130
 
 
 def assignments(pairs: list[str]) -> dict[str, str]:
-    """What ``--set key=value`` says, over and over."""
-    found: dict[str, str] = {}
+    """Return the settings of all options ``--set key=value``; a later one replaces an earlier."""
+    settings: dict[str, str] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key or not value:
-            raise SettingsError(f"--set takes key=value, but got {pair!r}")
-        found[key.strip()] = value.strip()
-    return found
+            raise SettingsError(f"--set must be key=value, but got {pair!r}")
+        settings[key.strip()] = value.strip()
+    return settings
 
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """A user's mistake is one line on stderr; a run that failed is one line and exit code 1."""
+    """Print an error as one line on stderr, and exit with the code for its kind."""
     started = time.monotonic()
     try:
         yield
@@ -43,23 +43,24 @@ def user_errors() -> Iterator[None]:
         how = f"; {error}" if str(error) else ""
         typer.echo(f"flwr-fbo: stopped after {time.monotonic() - started:.0f} s{how}", err=True)
         raise typer.Exit(INTERRUPTED) from error
-    except BrokenPipeError as error:  # whoever was reading has read enough
+    except BrokenPipeError as error:  # the reader of a pipe has closed it, as `head` does
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         raise typer.Exit(0) from error
     except (RuntimeError, OSError, ArithmeticError) as error:
         from flwr_fbo.runs.files import RunDirectoryError
 
-        told = "" if isinstance(error, RunDirectoryError) else "the run failed: "
-        typer.echo(f"flwr-fbo: {told}{error}", err=True)
+        what = "" if isinstance(error, RunDirectoryError) else "the run failed: "
+        typer.echo(f"flwr-fbo: {what}{error}", err=True)
         raise typer.Exit(FAILED) from error
 
 
 @contextlib.contextmanager
-def stdout_kept(clean: bool) -> Iterator[Any]:
-    """With ``clean``, whatever others print goes to stderr, and only the yielded file is stdout."""
+def clean_stdout(clean: bool) -> Iterator[Any]:
+    """Yield stdout; with ``clean``, everything that is printed elsewhere goes to stderr."""
     if not clean:
         yield sys.stdout
         return
+    # By descriptor, as Ray and libraries in C print without Python's sys.stdout.
     sys.stdout.flush()
     kept = os.dup(1)
     os.dup2(2, 1)

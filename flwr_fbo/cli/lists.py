@@ -1,4 +1,4 @@
-"""``flwr-fbo tasks``, ``data`` and ``strategies``: what there is."""
+"""The commands ``flwr-fbo tasks``, ``data`` and ``strategies``, which list what there is."""
 
 from __future__ import annotations
 
@@ -19,10 +19,12 @@ if TYPE_CHECKING:
 
 
 def tasks(
-    data_dir: Annotated[str, typer.Option(help="Where the data sets may lie.")] = "",
+    data_dir: Annotated[
+        str, typer.Option(help="Directory to look for data sets in, as well as the usual ones.")
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List all tasks: what is tuned, on which data, and whether the data are here.
+    """List all tasks: the parameters, the data set, and whether the data are on this machine.
 
     Example: flwr-fbo tasks --json
     """
@@ -38,7 +40,7 @@ def tasks(
 
 
 def _task_text(row: Mapping[str, Any]) -> str:
-    """A task for people."""
+    """Return a task as text for people."""
     if row["problem"]:
         return f"{row['name']:<15} cannot be imported\n{'':<15} {row['problem']}"
     here = "data present" if row["present"] else "data missing"
@@ -49,19 +51,24 @@ def _task_text(row: Mapping[str, Any]) -> str:
 
 
 def data(
-    names: Annotated[list[str] | None, typer.Argument(help="Data sets; all if unset.")] = None,
-    data_dir: Annotated[
-        Path | None, typer.Option(help="Look here too, as `run` does with the same option.")
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Names of data sets; where unset, all of them.")
     ] = None,
-    verify: Annotated[bool, typer.Option(help="Compare files with their checksums.")] = False,
-    fetch: Annotated[bool, typer.Option(help="Download what is missing, if you agree.")] = False,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="Directory to look for data sets in, as well as the usual ones."),
+    ] = None,
+    verify: Annotated[bool, typer.Option(help="Compare the files with their checksums.")] = False,
+    fetch: Annotated[
+        bool, typer.Option(help="Download missing data sets, after a question for each.")
+    ] = False,
     yes: Annotated[bool, typer.Option(help="Agree to all downloads and their terms.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON list.")] = False,
 ) -> None:
-    """List the data sets of the built-in tasks: where they lie, or where they would be put.
+    """List the data sets of the built-in tasks: where each is, or how to get it.
 
-    NAMES are those of data sets; all are listed if there are none. Exits with 1 when a data set
-    that was named is missing, or a checksum is wrong.
+    NAMES are names of data sets; without names, all data sets are listed. Exits with 1 when a
+    named data set is missing, or a checksum is wrong.
 
     Example: flwr-fbo data landmine --fetch --verify
     """
@@ -83,7 +90,7 @@ def data(
 
 
 def _fetch(source: Source, data_dir: Path | None, agreed: bool) -> None:
-    """Download a data set that is missing, if it is offered anywhere and the user agrees."""
+    """Download a missing data set, if its publisher offers a download and the user agrees."""
     from flwr_fbo.tasks.papers.data.store import fetch, find_data, terms
 
     if find_data(source, data_dir) is not None or not source.accepted:
@@ -97,14 +104,14 @@ def _fetch(source: Source, data_dir: Path | None, agreed: bool) -> None:
 
 
 def _data_text(row: Mapping[str, Any]) -> str:
-    """A data set for people."""
+    """Return a data set as text for people."""
     indent = " " * 10
     lines = [f"{row['name']:<9} {'here' if row['present'] else 'MISSING':<8} {row['title']}"]
     if row["path"]:
         lines.append(f"{indent}{row['path']}")
     for name, verdict in (row["checksums"] or {}).items():
-        said = "none is known" if verdict == "unknown" else verdict
-        lines.append(f"{indent}checksum of {name}: {said}")
+        shown = "none is known" if verdict == "unknown" else verdict
+        lines.append(f"{indent}checksum of {name}: {shown}")
     if not row["present"]:
         lines.append(f"{indent}wanted: {' or '.join(row['accepted'])}")
         lines.append(
@@ -124,9 +131,9 @@ def strategies(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the strategies, or the settings of those that are named.
+    """List the strategies, or all settings of the named strategies.
 
-    NAMES are those of strategies; without any, each strategy is one line.
+    NAMES are names of strategies; without names, each strategy is one line.
 
     Example: flwr-fbo strategies dp-fts-de
     """
@@ -145,13 +152,13 @@ def strategies(
 
 
 def _method_entry(method: Method) -> dict[str, Any]:
-    """Return a method ready for JSON."""
+    """Return a method and its settings as JSON values."""
     settings = [asdict(described) for described in describe(method.settings_class)]
     return {"help": method.summary, "settings": settings}
 
 
 def _method_text(method: Method) -> str:
-    """Return a method and its settings for people."""
+    """Return a method and its settings as text for people."""
     lines = [f"{method.name}: {method.summary}"]
     for d in describe(method.settings_class):
         rule = f" {d.rule}" if d.rule else ""

@@ -1,4 +1,4 @@
-"""The command line: ``flwr-fbo run TASK`` and its companions."""
+"""The command ``flwr-fbo``: it runs, resumes and reports, and joins the other commands."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from flwr_fbo.cli.common import (
     FAILED,
     INTERRUPTED,
     assignments,
-    stdout_kept,
+    clean_stdout,
     user_errors,
 )
 from flwr_fbo.cli.lists import data, strategies, tasks
@@ -32,13 +32,14 @@ app = typer.Typer(
 
 
 class EngineName(StrEnum):
-    """How a federation is simulated."""
+    """The engines of a simulation."""
 
     RAY = "ray"
     INLINE = "inline"
 
 
 def _version(asked: bool) -> None:
+    """Print the version and exit, if the option asks for the version."""
     if asked:
         from flwr_fbo import __version__
 
@@ -49,53 +50,72 @@ def _version(asked: bool) -> None:
 @app.callback()
 def _root(
     version: Annotated[
-        bool, typer.Option("--version", help="Show it and exit.", callback=_version, is_eager=True)
+        bool,
+        typer.Option(
+            "--version", help="Print the version and exit.", callback=_version, is_eager=True
+        ),
     ] = False,
 ) -> None:
     """Federated Bayesian optimisation with real privacy, on Flower.
 
     Begin with: flwr-fbo run digits --agents 30 --epsilon 5
 
-    Exit codes: 0 when what was asked was done, 1 when a run failed or is not
-    complete, 2 for a mistake in the command, 130 after Ctrl-C.
+    Exit codes: 0 after success, 1 when a run failed or is not complete, 2 for a
+    mistake in the command, 130 after Ctrl-C.
     """
 
 
 @app.command()
 def run(
-    task: Annotated[str, typer.Argument(help="A built-in task, or module:attribute of yours.")],
-    strategy: Annotated[str, typer.Option(help="How agents work together.")] = "dp-fts-de",
-    agents: Annotated[int, typer.Option(help="How many; 0 is as many as the data hold.")] = 0,
-    rounds: Annotated[int, typer.Option(help="Evaluations after the initial points.")] = 20,
+    task: Annotated[
+        str, typer.Argument(help="A built-in task, or module:attribute of a task of your own.")
+    ],
+    strategy: Annotated[
+        str, typer.Option(help="A strategy that `flwr-fbo strategies` lists.")
+    ] = "dp-fts-de",
+    agents: Annotated[
+        int, typer.Option(help="Number of agents; 0 is as many as the data have parties.")
+    ] = 0,
+    rounds: Annotated[
+        int, typer.Option(help="Evaluations that each agent makes after its initial points.")
+    ] = 20,
     seed: Annotated[int, typer.Option(help="Seed of everything but privacy noise.")] = 0,
     epsilon: Annotated[
-        float | None, typer.Option(help="Privacy budget of the whole run; without it, none.")
+        float | None,
+        typer.Option(help="Privacy budget of the whole run; where unset, the run is not private."),
     ] = None,
     data_dir: Annotated[
-        Path | None, typer.Option(help="Where the task's data set lies, as downloaded.")
+        Path | None, typer.Option(help="Directory with the task's data set, as downloaded.")
     ] = None,
     budget: Annotated[
-        int | None, typer.Option(help="Evaluations, for strategies that count them so.")
+        int | None,
+        typer.Option(help="Number of evaluations, for strategies whose length is a budget."),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Any other setting, as key=value; may be repeated."),
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option(help="Flower's simulation engine, or this process.")
+        EngineName, typer.Option(help="ray: Flower's simulation engine. inline: this process.")
     ] = EngineName.RAY,
     compare: Annotated[
-        str, typer.Option(help="Strategies to compare with at equal evaluations, comma-separated.")
+        str,
+        typer.Option(
+            help="Names of baselines, comma-separated; each makes as many evaluations as the run."
+        ),
     ] = "",
     run_dir: Annotated[
-        Path | None, typer.Option(help="Directory of the run; a new one where unset.")
+        Path | None,
+        typer.Option(help="Directory of the run; where unset, a new one below flwr-fbo-runs."),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object.")
+    ] = False,
 ) -> None:
-    """Simulate a federation that tunes TASK, and say what it gained.
+    """Simulate a federation that tunes TASK, and print scores, gains and privacy.
 
     TASK is one that `flwr-fbo tasks` lists, or module:attribute of your own, importable from
-    this directory. `flwr-fbo strategies` lists what --set takes.
+    this directory. `flwr-fbo strategies NAME` lists the settings that --set takes.
 
     Example: flwr-fbo run digits --agents 30 --epsilon 5 --compare local-ts,random
     """
@@ -107,7 +127,7 @@ def run(
         given["budget"] = budget
     if data_dir is not None:
         given["data-dir"] = str(data_dir)
-    with user_errors(), stdout_kept(as_json) as stdout:
+    with user_errors(), clean_stdout(as_json) as stdout:
         from flwr_fbo.simulation.simulate import simulate_run
 
         given |= assignments(settings or [])
@@ -122,29 +142,34 @@ def run(
 def resume(
     run_dir: Annotated[Path, typer.Argument(help="Directory of the run.")],
     rounds: Annotated[
-        int | None, typer.Option(help="Go on to so many; a private run releases no more for it.")
+        int | None,
+        typer.Option(
+            help="New number of rounds in all; the added rounds of a private run release nothing."
+        ),
     ] = None,
     settings: Annotated[
         list[str] | None,
         typer.Option(
             "--set",
-            help="patience, target-score, max-evaluations, max-seconds (`none`: without), "
-            "timeout or data-dir, as key=value; may be repeated.",
+            help="A new value of patience, target-score, max-evaluations, max-seconds, timeout or "
+            "data-dir, as key=value; `none` drops a stopping rule; may be repeated.",
         ),
     ] = None,
     engine: Annotated[
-        EngineName, typer.Option(help="Flower's simulation engine, or this process.")
+        EngineName, typer.Option(help="ray: Flower's simulation engine. inline: this process.")
     ] = EngineName.RAY,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the result as one JSON object.")
+    ] = False,
 ) -> None:
-    """Go on with a run that was interrupted: nothing that was paid for is paid for again.
+    """Continue an interrupted run from its last round, without repeating an evaluation.
 
-    RUN_DIR is the directory of the run, as the run named it at its end. --rounds and --set also
-    let a run go on that is over.
+    RUN_DIR is the directory of the run, which the run prints at its end. To continue a finished
+    run, pass --rounds, or change the stopping rule that ended the run with --set.
 
     Example: flwr-fbo resume flwr-fbo-runs/spring --rounds 60 --set patience=none
     """
-    with user_errors(), stdout_kept(as_json) as stdout:
+    with user_errors(), clean_stdout(as_json) as stdout:
         from flwr_fbo.runs.summary import summary
         from flwr_fbo.simulation.simulate import resume as resume_run
 
@@ -159,14 +184,17 @@ def resume(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="Directories of runs, to compare if several.")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="Directories of runs; several runs are compared.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="The file; report.html in the first run's directory.")
+        Path | None,
+        typer.Option(help="The file; where unset, report.html in the first run's directory."),
     ] = None,
 ) -> None:
-    """Write what runs did as one HTML file that needs nothing else to be read.
+    """Write a report of runs as one HTML file, which opens without a network.
 
-    RUNS are directories of runs; several are compared.
+    RUNS are directories of runs; several runs are compared.
 
     Example: flwr-fbo report flwr-fbo-runs/* --out compared.html
     """
@@ -180,9 +208,9 @@ def report(
 def new(
     name: Annotated[str, typer.Argument(help="Name of the app and of its directory.")],
 ) -> None:
-    """Write a Flower app around a task of your own; `flwr run .` in it works at once.
+    """Write a new Flower app with a task of your own, which `flwr run .` runs at once.
 
-    NAME is that of the app and of its directory, which is made here.
+    NAME is the name of the app and of its directory, which is made in the current directory.
 
     Example: flwr-fbo new tuning
     """
@@ -190,10 +218,11 @@ def new(
         from flwr_fbo.cli.new_app import new_app
 
         root = new_app(name, Path())
-        print(f"{root} is made. Next:\n\n    cd {root}\n    flwr run . --stream\n")
+        print(f"The app is in {root}. Next:\n\n    cd {root}\n    flwr run . --stream\n")
 
 
 def _exit_code(stopped_early: str) -> int:
+    """Return the exit code of a run that is not complete."""
     return INTERRUPTED if stopped_early == "interrupted" else FAILED
 
 
@@ -203,13 +232,15 @@ app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options"
 
 
 def main() -> None:
-    """Entry point of the ``flwr-fbo`` command."""
+    """Run the ``flwr-fbo`` command."""
     os.environ.setdefault("FLWR_TELEMETRY_ENABLED", "0")
-    if "" not in sys.path:  # a task of one's own lies where one is, as for `python -m`
+    # As with `python -m`, a task can be imported from the current directory.
+    if "" not in sys.path:
         sys.path.insert(0, "")
     try:
         app()
     except SystemExit as done:
-        if done.code == INTERRUPTED:  # a further Ctrl-C would kill what is on its way out
+        # Another Ctrl-C would kill the process while it closes its files.
+        if done.code == INTERRUPTED:
             signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise

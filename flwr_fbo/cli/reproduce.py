@@ -1,4 +1,4 @@
-"""``flwr-fbo reproduce``: the papers' figures again, from the source tree."""
+"""The command ``flwr-fbo reproduce``, which computes the papers' figures from the source tree."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from flwr_fbo.core.settings import SettingsError
 
 
 def reproduce(context: typer.Context) -> None:
-    """Run the papers' figures again: NAME ..., --list, --quick, --seeds N (needs the sources).
+    """Compute the papers' figures again; this command needs the source tree.
 
-    --why measures why some come out otherwise than the papers'.
-    --charts DIR saves a chart of each.
+    NAME ... are the figures; --list lists all figures. --quick computes small versions, and
+    --seeds N sets the number of repetitions. --why measures why some figures differ from those of
+    the papers. --charts DIR saves a chart of each figure.
 
     Example: flwr-fbo reproduce fed-pne-2a --quick
     """
@@ -25,7 +26,8 @@ def reproduce(context: typer.Context) -> None:
         root = Path(__file__).parents[2]
         if not (root / "benchmarks" / "reproduce" / "__main__.py").exists():
             raise SettingsError(
-                "`reproduce` needs the source tree: clone the repository, and run it from there"
+                "`flwr-fbo reproduce` must run from a clone of the repository, but "
+                f"{root / 'benchmarks'} does not exist"
             )
         paths = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
         command = [sys.executable, "-m", "benchmarks.reproduce", *(context.args or ["--list"])]

@@ -54,7 +54,7 @@ class Maximum:
 
 
 def maximise(
-    function: Callable[..., float],
+    function: Callable[[dict[str, Any]], float],
     space: Space | Mapping[str, Parameter],
     budget: int = 30,
     *,
@@ -66,18 +66,18 @@ def maximise(
 
     Parameters
     ----------
-    function
+    function : callable
         Takes a dict of parameter values and returns a score; larger is better. A call that
         raises an error counts as the lowest score.
-    space
+    space : Space or mapping
         The search space, or a mapping of names to parameters.
-    budget
+    budget : int
         The number of calls.
-    journal
+    journal : Path or str, optional
         A file that records every call. After a crash, the same call of :func:`maximise` with the
         same journal continues, and repeats no recorded call.
-    seed
-        Seed of the search. The same seed gives the same calls.
+    seed : int
+        The seed of the search. The same seed gives the same calls.
     **settings
         Settings of :class:`~flwr_fbo.methods.fed_pne.settings.FedPNESettings`. Scores outside
         [0, 1] need ``reward_low`` and ``reward_high``.
@@ -114,7 +114,7 @@ def maximise(
     _check_journal(records, setup)
 
     def score(params: Mapping[str, Value], rng: np.random.Generator) -> float:
-        return function(params)
+        return function(dict(params))
 
     evaluator = Evaluator(whole, score, records, seed=(seed, 0))
     agent = FedPNEAgent(setup, evaluator, records, (seed, 1))

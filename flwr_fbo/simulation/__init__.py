@@ -1,1 +1,1 @@
-"""Run a whole federation on one machine."""
+"""Simulations: a whole federation on one machine."""

@@ -1,8 +1,8 @@
-"""Run a whole federation on one machine: through Flower's simulation engine, or in process.
+"""The two engines that run a whole federation on one machine.
 
-``ray`` is Flower's simulation engine: every agent's message is computed by one of a pool of
-worker processes. ``inline`` calls the same strategy and ClientApp in this process, without
-Ray: for small tasks, tests and benchmarks.
+``ray`` is Flower's simulation engine, in which a pool of worker processes computes the replies of
+the agents. ``inline`` calls the same strategy and the same ClientApp in this process, without Ray,
+for small tasks, tests and benchmarks.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ Engine: TypeAlias = Literal["ray", "inline"]
 
 BackendInit: TypeAlias = dict[str, int | float | str | bool]
 
-#: Seconds after which a thread of a simulation's process lets the others go on, at most.
+#: The most seconds after which Python lets another thread of a simulation's process continue.
 SWITCH_INTERVAL = 0.0005
 
-#: Settings of Flower's simulation that make its workers quiet and single-threaded.
+#: Settings of Ray that keep the logs of its workers out of the terminal.
 _QUIET: BackendInit = {"log_to_driver": False, "logging_level": "error", "include_dashboard": False}
 
 
@@ -47,21 +47,22 @@ def run(
     callbacks: Sequence[Callback] = (),
     stopper: Stopper | None = None,
 ) -> FBOStrategy:
-    """Run a federation to its end; whatever goes wrong on the server's side is raised.
+    """Run a federation to its end, and return the strategy with the result.
 
-    The strategy is returned, whose ``result`` is what came of the run.
+    Errors on the server's side are raised.
     """
-    _quieten()
+    _silence_logs()
     agents = number_of_agents(spec)
-    spec.task.check_agents(agents, spec.run.seed)  # before anything is computed
-    spec.task.fetch()  # once, before workers would race for the same files
+    spec.task.check_agents(agents, spec.run.seed)
+    spec.task.fetch()  # here, so that workers do not download the same files at the same time
     clients = simulated_client_app(spec.task, directory.agents)
     if engine == "inline":
         grid = InProcessGrid(clients, agents)
         return serve(spec, grid, directory, callbacks, stopper)
     if find_spec("ray") is None:
         raise SettingsError(
-            "the ray engine needs Ray; install flwr-fbo[simulation], or use --engine inline"
+            "the engine ray needs the package ray, which is not installed: install "
+            "flwr-fbo[simulation], or use --engine inline"
         )
     _share_import_path()
     from flwr.simulation import run_simulation
@@ -88,11 +89,10 @@ def run(
 
 @contextlib.contextmanager
 def _prompt_threads() -> Iterator[None]:
-    """Let threads wait less long for the interpreter.
-
-    One of the simulation's threads looks through all messages without end; those that hand
-    work to Ray's workers would wait for it five milliseconds each time, as long as a message takes.
-    """
+    """Shorten the time for which a thread waits for the interpreter."""
+    # One thread of the simulation searches all messages in an endless loop. Python's default would
+    # make the threads that pass work to Ray wait five milliseconds each time, which is as long as
+    # a message takes.
     before = sys.getswitchinterval()
     sys.setswitchinterval(min(before, SWITCH_INTERVAL))
     try:
@@ -101,28 +101,29 @@ def _prompt_threads() -> Iterator[None]:
         sys.setswitchinterval(before)
 
 
-def _quieten() -> None:
-    """Let Flower's and Ray's warnings through, but not their news."""
+def _silence_logs() -> None:
+    """Show Flower's and Ray's warnings, but not their messages of lower levels."""
     logger = logging.getLogger("flwr")
     logger.setLevel(logging.WARNING)
-    # run_simulation is the one way to start a simulation from Python, deprecated or not.
+    # run_simulation is deprecated, but it is the only way to start a simulation from Python.
     logger.addFilter(lambda record: "`run_simulation` function is deprecated" not in record.msg)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
 
 
 def number_of_agents(spec: RunSpec) -> int:
-    """Return how many agents a simulation has: as asked for, or as many as the data hold."""
+    """Return the number of agents in a simulation: as set, or as many as the data have parties."""
     agents = spec.run.agents or spec.task.default_agents or spec.task.parties or 0
     if agents < 1:
         raise SettingsError(
-            f"`agents` must be given for the task {spec.task.name!r}, which any number can share"
+            f"`agents` must be given for the task {spec.task.name!r}: any number of agents can "
+            "share its data"
         )
     return agents
 
 
 def _share_import_path() -> None:
-    """Let workers find a task that lives beside the user's shell, as this process does."""
+    """Let Ray's workers import a task from the current directory, as this process can."""
     here = str(Path.cwd())
     parts = [here, *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     os.environ["PYTHONPATH"] = os.pathsep.join(dict.fromkeys(p for p in parts if p))

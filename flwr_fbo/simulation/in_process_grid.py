@@ -1,8 +1,8 @@
-"""Flower's Grid without processes: the ClientApp is called where the message is sent.
+"""Flower's Grid without other processes: it calls the ClientApp for every message at once.
 
-Tests, benchmarks and ``--engine inline`` use it; a message costs a fraction of a millisecond.
-This file is also the only one that touches Flower's private task identity, without which no
-message can be built outside a run.
+Tests, benchmarks and ``--engine inline`` use this grid; a message takes a fraction of a
+millisecond. No other module uses Flower's private task identity, without which no message can be
+made outside a run.
 """
 
 from __future__ import annotations
@@ -21,14 +21,33 @@ from flwr.supercore.task_identity import TaskIdentity
 
 #: Flower's code for an exception in a ClientApp.
 CLIENT_APP_RAISED = 2
+#: The number of the server's own node; the agents' nodes have the numbers after it.
 SERVER_NODE = 1
 
 
 class InProcessGrid(Grid):
-    """A federation of ``nodes`` virtual nodes that answer at once.
+    """A grid of virtual nodes that reply at once.
 
-    ``client_app`` sees for each node a context of its own, whose state lasts as long as this
-    object. Nodes can be taken away and brought back through :attr:`online`.
+    Each node has a context of its own, whose state lasts as long as the grid. A node that is
+    removed from the set ``online`` receives no messages until it is added again.
+
+    Parameters
+    ----------
+    client_app : flwr.clientapp.ClientApp
+        The app that every node runs.
+    nodes : int
+        The number of nodes.
+    run_config : mapping, optional
+        The run-config in the contexts.
+    run_id : int, optional
+        The number of the run; where unset, a random one.
+
+    Examples
+    --------
+    >>> from flwr.clientapp import ClientApp
+    >>> grid = InProcessGrid(ClientApp(), nodes=3)
+    >>> list(grid.get_node_ids())
+    [2, 3, 4]
     """
 
     def __init__(
@@ -38,7 +57,7 @@ class InProcessGrid(Grid):
         run_config: Mapping[str, Any] | None = None,
         run_id: int | None = None,
     ) -> None:
-        # A number of its own, as every run of Flower has: files of runs are kept by it.
+        # As in Flower, each run has a number of its own, which names the directory of the run.
         run_id = secrets.randbits(62) + 1 if run_id is None else run_id
         self._client_app = client_app
         self.set_run(Run.create_empty(run_id))
@@ -60,7 +79,7 @@ class InProcessGrid(Grid):
         self.bytes_received = 0
 
     def set_run(self, run: Run) -> None:
-        """See :class:`flwr.serverapp.Grid`."""
+        """Set the run, and Flower's task identity, from which messages take their sender."""
         self._run = run
         TaskIdentity.task_id = 1
         TaskIdentity.run_id = run.run_id
@@ -68,7 +87,7 @@ class InProcessGrid(Grid):
 
     @property
     def run(self) -> Run:
-        """See :class:`flwr.serverapp.Grid`."""
+        """Return the run."""
         return self._run
 
     def create_message(
@@ -79,15 +98,15 @@ class InProcessGrid(Grid):
         group_id: str,
         ttl: float | None = None,
     ) -> Message:
-        """See :class:`flwr.serverapp.Grid`."""
+        """Return a message with this content for a node."""
         return Message(content, dst_node_id, message_type, ttl=ttl, group_id=group_id)
 
     def get_node_ids(self) -> Iterable[int]:
-        """See :class:`flwr.serverapp.Grid`."""
+        """Return the numbers of the nodes that are online."""
         return sorted(self.online)
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Deliver every message to its node and keep the replies for pulling."""
+        """Deliver each message to its node, store the replies, and return the messages' ids."""
         numbers = []
         for message in messages:
             number = str(next(self._numbers))
@@ -103,24 +122,25 @@ class InProcessGrid(Grid):
         return numbers
 
     def _call(self, message: Message, context: Context) -> Message:
+        """Return the app's reply; an exception becomes an error reply, as in Flower."""
         try:
             return self._client_app(message, context)
         except Exception as error:
             return Message(Error(CLIENT_APP_RAISED, type(error).__name__), reply_to=message)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """See :class:`flwr.serverapp.Grid`."""
+        """Return the stored replies to these messages, each once."""
         return [self._replies.pop(i) for i in list(message_ids) if i in self._replies]
 
     def send_and_receive(
         self, messages: Iterable[Message], *, timeout: float | None = None
     ) -> Iterable[Message]:
-        """See :class:`flwr.serverapp.Grid`."""
+        """Deliver the messages and return the replies."""
         return self.pull_messages(self.push_messages(messages))
 
 
 def payload(message: Message) -> int:
-    """Bytes of arrays and scalars that a message carries, without transport headers."""
+    """Return the bytes of arrays and scalars in a message, without the headers of a transport."""
     if not message.has_content():
         return 0
     total = 0

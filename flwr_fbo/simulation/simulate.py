@@ -1,4 +1,4 @@
-"""Simulate a run from settings to result: the run itself, its baselines, its files."""
+"""The simulation of a run from settings to result: the run, its baselines and its files."""
 
 from __future__ import annotations
 
@@ -41,33 +41,39 @@ def simulate(
     callbacks: Sequence[Callback] = (),
     **settings: Any,
 ) -> Result:
-    """Simulate a federation that tunes a task.
+    """Simulate a federation that tunes a task, and return the result.
 
     Parameters
     ----------
-    task
+    task : Task, type or str
         What is tuned: a task, a function with ``@task``, or the name of either.
-    agents
-        How many agents take part; 0 is as many as the task's data hold.
-    strategy
-        A strategy such as ``DPFTSDE(epsilon=5)``, or the name of one.
-    rounds
-        Evaluations that each agent makes after its initial points.
-    seed
-        Seed of everything but privacy noise.
-    engine
-        ``"inline"`` calls agents one after another in this process; ``"ray"`` is Flower's
+    agents : int
+        The number of agents; 0 is as many as the task's data have parties.
+    strategy : FBOStrategy or str
+        A strategy such as ``DPFTSDE(epsilon=5)``, or the name of a strategy.
+    rounds : int
+        The evaluations that each agent makes after its initial points.
+    seed : int
+        The seed of everything but privacy noise.
+    engine : str
+        ``"inline"`` calls the agents one after another in this process; ``"ray"`` is Flower's
         simulation engine.
-    compare
-        Names of strategies to compare with, at equal evaluations.
-    run_dir
-        Directory of the run; a new one below ``flwr-fbo-runs`` where unset.
-    progress
-        A stream to report rounds to, such as ``sys.stderr``.
-    callbacks
-        Watchers of the run.
-    settings
-        All other settings of the run, the strategy and the task, by their Python names.
+    compare : sequence of str
+        The names of strategies to compare with, at equal numbers of evaluations.
+    run_dir : Path or str, optional
+        The directory of the run; where unset, a new one below ``flwr-fbo-runs``.
+    progress : file, optional
+        A stream that shows the progress, such as ``sys.stderr``.
+    callbacks : sequence of Callback
+        Objects that watch the run.
+    **settings
+        All other settings of the run, the strategy and the task, by their Python names. A
+        misspelt name raises SettingsError with the nearest known name.
+
+    Returns
+    -------
+    Result
+        The scores, the recommended setting and the privacy of the run, and where its files are.
 
     Examples
     --------
@@ -95,43 +101,56 @@ def resume(
     callbacks: Sequence[Callback] = (),
     **changes: Any,
 ) -> Result:
-    """Continue a run that was interrupted, from its last closed round.
+    """Continue a run from its last closed round, and return the result.
 
-    Evaluations that agents have in their journals are not made again, and the ledger continues.
-    A private run makes no release beyond those it was planned for.
+    Evaluations in the agents' journals are not repeated, and the ledger continues. A private run
+    makes no release beyond the planned ones.
 
     Parameters
     ----------
-    run_dir
-        Directory of the run.
-    task
-        The run's task, where it cannot be imported, such as one made in a notebook.
+    run_dir : Path or str
+        The directory of the run.
+    task : Task or type, optional
+        The run's task, if it cannot be imported, such as a task made in a notebook.
     engine, progress, callbacks
         As for :func:`simulate`.
-    changes
+    **changes
         Settings that change: more ``rounds``, another ``patience``, ``target_score``,
         ``max_evaluations`` or ``max_seconds`` (None drops the rule), ``timeout``, ``data_dir``.
 
+    Returns
+    -------
+    Result
+        The result of the whole run, with the rounds before it was continued.
+
     Examples
     --------
-    Continue a finished run for 60 rounds in all::
+    Continue a finished run for 5 rounds in all:
 
-        result = flwr_fbo.resume("flwr-fbo-runs/spring", rounds=60)
+    >>> import tempfile
+    >>> from flwr_fbo import Float, resume, simulate, task
+    >>> @task(space={"x": Float(0.0, 1.0)})
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> result = simulate(hill, agents=2, strategy="random", rounds=3, run_dir=folder)
+    >>> resume(folder, task=hill, rounds=5).rounds
+    5
     """
     directory = RunDirectory(run_dir)
     changed = {kebab(name): value for name, value in changes.items()}
-    over = why_finished(directory, changed)
+    finished = why_finished(directory, changed)
     spec = continued_spec(directory, changed, task)
     baselines = baselines_of(directory, task)
-    if over:
-        _say(progress, over)
+    if finished:
+        _print_line(progress, finished)
         result = Result.read(run_dir)
         if set(result.compared) == set(baselines):
             return result
     else:
         if "rounds" in changed and getattr(spec.settings, "private", False):
-            _say(progress, "no release is added to those planned: further rounds cost no privacy")
-        result = _one(spec, engine, directory, progress, callbacks)
+            _print_line(progress, "more rounds make no further release, and cost no privacy")
+        result = _run_to_result(spec, engine, directory, progress, callbacks)
     return _compared(result, spec, directory, baselines, progress)
 
 
@@ -142,7 +161,7 @@ def simulate_run(
     compare: Sequence[str] = (),
     progress: TextIO | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Simulate a run by kebab-case keys; return the result's JSON and its summary for people."""
+    """Simulate a run by kebab-case keys; return the result as JSON values, and its summary."""
     result = _simulate(given, engine, folder, compare, progress)
     return result.to_dict(), summary(result)
 
@@ -155,7 +174,7 @@ def _simulate(
     progress: TextIO | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
-    """Run a federation and its baselines; all settings are checked before anything is run."""
+    """Run a federation and its baselines, after a check of all settings."""
     spec = RunSpec.from_mapping(given)
     if compare and spec.run.answer_within is not None:
         raise SettingsError(
@@ -167,7 +186,7 @@ def _simulate(
     directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)
     if baselines:
         directory.write_json("compare.json", {n: _with_agents(b) for n, b in baselines.items()})
-    result = _one(spec, engine, directory, progress, callbacks)
+    result = _run_to_result(spec, engine, directory, progress, callbacks)
     return _compared(result, spec, directory, baselines, progress)
 
 
@@ -178,15 +197,16 @@ def _compared(
     baselines: Mapping[str, RunSpec],
     progress: TextIO | None,
 ) -> Result:
-    """Return the result with those of its baselines, which run once it is complete."""
-    rounds = spec.run.rounds  # of what counts rounds, as many as the run really had
+    """Return a result with the results of its baselines, which run after a complete run."""
+    rounds = spec.run.rounds
+    # A run that a rule ended early is compared at the rounds that it made.
     if spec.method.server_class.counts_rounds:
         rounds = min(rounds, max(0, len(result.history.evaluations) - 1))
     others: dict[str, Result] = {}
     for name, baseline in baselines.items() if result.complete else ():
-        _say(progress, f"for comparison: {name}")
+        _print_line(progress, f"for comparison: {name}")
         other = _baseline_result(baseline, rounds, RunDirectory(directory.root / "compare" / name))
-        if other.stopped_early:  # it has no rules of its own: somebody pressed Ctrl-C
+        if other.stopped_early:  # a baseline has no stopping rules, so this was Ctrl-C
             raise KeyboardInterrupt(f"flwr-fbo resume {directory.root} ends the comparison")
         others[name] = other
     result = dataclasses.replace(result, compared=others)
@@ -195,28 +215,30 @@ def _compared(
 
 
 def _baseline_result(baseline: RunSpec, rounds: int, directory: RunDirectory) -> Result:
-    """Run a baseline for this many rounds and without rules for ending, or continue it."""
+    """Run or continue a baseline for this many rounds, without stopping rules."""
     if directory.holds_a_run:
         longer = continued_spec(directory, {"rounds": rounds}, baseline.task)
-        return _one(longer, "inline", directory, None)
+        return _run_to_result(longer, "inline", directory, None)
     free: dict[str, Any] = dict.fromkeys(STOPPING)
     run = dataclasses.replace(baseline.run, rounds=rounds, **free)
     equal = dataclasses.replace(baseline, run=run)
     directory.create(_with_agents(equal), baseline.task.space)
-    return _one(equal, "inline", directory, None)
+    return _run_to_result(equal, "inline", directory, None)
 
 
-def _say(stream: TextIO | None, text: str) -> None:
+def _print_line(stream: TextIO | None, text: str) -> None:
+    """Print a line at once, if there is a stream."""
     if stream is not None:
         print(text, file=stream, flush=True)
 
 
 def _with_agents(spec: RunSpec) -> dict[str, Any]:
-    """All settings of a run, with the number of agents that it really has."""
+    """Return all settings of a run, with the number of agents in place of 0."""
     return {**spec.to_mapping(), "agents": number_of_agents(spec)}
 
 
 def _new_directory(spec: RunSpec) -> Path:
+    """Return a directory that does not exist, named after the time, the task and the strategy."""
     stamp = datetime.now().strftime("%Y%m%d-%H%M%S")
     name = "".join(c if c.isalnum() or c in "-_" else "-" for c in spec.run.task)
     base = Path("flwr-fbo-runs") / f"{stamp}-{name}-{spec.run.strategy}"
@@ -226,7 +248,7 @@ def _new_directory(spec: RunSpec) -> Path:
     return path
 
 
-def _one(
+def _run_to_result(
     spec: RunSpec,
     engine: Engine,
     directory: RunDirectory,
@@ -237,14 +259,16 @@ def _one(
     history = RunHistory(directory.agents, number_of_agents(spec)).refresh()
     stopper = Stopper(spec.run, history)
     with finishing_on_interrupt(stopper, progress), progress_views(progress) as watchers:
-        strategy = _run(spec, directory, engine, [*watchers, *callbacks], stopper, progress)
+        strategy = _run_and_wait(
+            spec, directory, engine, [*watchers, *callbacks], stopper, progress
+        )
     result = strategy.result
     assert result is not None
     assert result.details is not None
     return result.details
 
 
-def _run(
+def _run_and_wait(
     spec: RunSpec,
     directory: RunDirectory,
     engine: Engine,
@@ -252,10 +276,10 @@ def _run(
     stopper: Stopper,
     progress: TextIO | None,
 ) -> FBOStrategy:
-    """Run a federation, and wait for the evaluations that its agents still make in the end.
+    """Run a federation, and wait for evaluations that still run after the last round.
 
-    A simulation leaves nothing behind. A Ctrl-C while it waits, or a second one before, ends
-    the evaluations under way.
+    A simulation leaves no process behind. Ctrl-C during the wait, or a second Ctrl-C before it,
+    ends the evaluations.
     """
     if spec.run.answer_within is None:
         return run(spec, directory, engine, callbacks, stopper)
@@ -269,21 +293,18 @@ def _run(
     if left and progress is not None:
         print(f"waiting for the evaluations of {left} agents; Ctrl-C ends them", file=progress)
     wait_for_workers(journals, lambda: stopper.interrupted and not before)
-    strategy.finish()  # with the evaluations that have ended meanwhile
+    strategy.finish()  # the result again, now with the evaluations that ended meanwhile
     return strategy
 
 
 def _baseline(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:
-    """Return the same run under another method; settings that it does not have are left out.
-
-    Defaults differ between methods. How many points an agent begins with is the run's: a
-    comparison is at equal evaluations.
-    """
+    """Return the same run under another method, without settings that this method lacks."""
     strategy = given.get("strategy", spec.run.strategy)
     stated = dict(strategy.stated) if isinstance(strategy, ConfiguredStrategy) else {}
     mine = type(spec.settings).keys()
-    its = find_method(name, spec.task.seeks).settings_class.keys()
+    theirs = find_method(name, spec.task.seeks).settings_class.keys()
     kept = {**given, **stated, "strategy": name}
+    # Methods differ in their default, but a comparison is at equal numbers of evaluations.
     if isinstance(spec.settings, ThompsonSettings):
         kept["initial-points"] = spec.settings.initial_points
-    return RunSpec.from_mapping({k: v for k, v in kept.items() if k not in mine or k in its})
+    return RunSpec.from_mapping({k: v for k, v in kept.items() if k not in mine or k in theirs})

@@ -140,7 +140,7 @@ def test_for_people_prints_progress_and_a_summary(tmp_path: Path) -> None:
         (("synthetic", "--agents", "2", "--set", "sampling-rat=0.5"), 2, "mean `sampling-rate`"),
         (("synthetic", "--agents", "2", "--set", "sampling-rate=2"), 2, "but got 2.0"),
         (("synthetic", "--agents", "2", "--set", "regions=two"), 2, "must be int, but got 'two'"),
-        (("synthetic", "--agents", "2", "--set", "regions"), 2, "--set takes key=value"),
+        (("synthetic", "--agents", "2", "--set", "regions"), 2, "--set must be key=value"),
         (("synthetic", "--agents", "2", "--set", "regions=201"), 2, "`regions` must leave every"),
         (("synthetic", "--agents", "2", "--epsilon", "-1"), 2, "`epsilon` must be > 0"),
         (("synthetic", "--agents", "-2"), 2, "`agents` must be >= 0, but got -2"),
