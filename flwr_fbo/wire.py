@@ -21,6 +21,7 @@ config key         meaning
 ``run``            the name of the run (``setup`` only)
 ``seed``           the seed of the agents' own choices (``setup`` only)
 ``answer-within``  seconds after which agents answer early (``setup`` only, may be absent)
+``equal-waits``    true where every agent must wait equally long (``setup`` only, may be absent)
 =================  ===================================================================
 
 **Doors.** An app receives tuning messages in one of two ways. An app of handlers has a handler
@@ -108,6 +109,8 @@ def encode_setup(setup: Setup) -> RecordDict:
     # A ConfigRecord cannot hold None, so the key is absent instead.
     if setup.answer_within is not None:
         config["answer-within"] = setup.answer_within
+    if setup.equal_waits:
+        config["equal-waits"] = True
     return _content(config, setup.values, setup.arrays)
 
 
@@ -210,6 +213,7 @@ def _decode_setup(
         run=str(config["run"]),
         seed=_integer("seed", config["seed"]),
         answer_within=_seconds(config.get("answer-within")),
+        equal_waits=config.get("equal-waits") is True,
     )
 
 
@@ -240,16 +244,25 @@ def _seconds(value: Scalar | None) -> float | None:
 
 
 def encode_reply(
-    reply: Reply, round: int, agent: str = ""
+    reply: Reply,
+    round: int,
+    agent: str = "",
+    expects: Mapping[str, tuple[int, ...]] | None = None,
 ) -> tuple[list[np.ndarray], int, dict[str, Scalar]]:
     """Return a reply as the result of ``NumPyClient.fit``.
 
-    ``agent`` is the name of the agent, which only the reply to a setup holds.
+    ``agent`` is the name of the agent, which only the reply to a setup holds. A declined reply
+    is as long as the arrays that were expected, so that its size does not tell that it was
+    declined: arrays of zeros stand for them, and the word is padded in every reply.
     """
-    metrics: dict[str, Scalar] = {MARK: SCHEMA, "round": round, "declined": reply.declined}
+    word = reply.declined[:MAX_WORD].ljust(MAX_WORD)
+    metrics: dict[str, Scalar] = {MARK: SCHEMA, "round": round, "declined": word}
     if agent:
         metrics["agent"] = agent
-    return [_float64(reply.arrays[name]) for name in sorted(reply.arrays)], 1, metrics
+    arrays = reply.arrays
+    if reply.declined:
+        arrays = {name: np.zeros(shape) for name, shape in (expects or {}).items()}
+    return [_float64(arrays[name]) for name in sorted(arrays)], 1, metrics
 
 
 def reply_content(result: tuple[list[np.ndarray], int, Mapping[str, Any]]) -> RecordDict:
@@ -332,7 +345,7 @@ def _word(key: str, value: Any) -> str:
     """Return a word of a reply; raise WireError for long texts and control characters."""
     if not isinstance(value, str) or len(value) > MAX_WORD or not value.isprintable():
         raise WireError(f"`{key}` must be printable text of at most {MAX_WORD} characters")
-    return value
+    return value.strip()  # words are padded to one length
 
 
 def _decode_arrays(content: RecordDict, expects: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,8 +13,12 @@ from flwr_fbo.cli.common import FAILED, assignments, user_errors
 from flwr_fbo.core.settings import SettingsError
 
 if TYPE_CHECKING:
+    from flwr_fbo.methods.dp_fts_de.schedule_audit import ScheduleAudit
+    from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+    from flwr_fbo.privacy.audit import AuditResult
     from flwr_fbo.privacy.forecast import PrivacyForecast
     from flwr_fbo.privacy.publishing import PublishedModel
+    from flwr_fbo.privacy.statement import PrivacyStatement
     from flwr_fbo.privacy.trainings import Training
 
 
@@ -50,6 +55,10 @@ def privacy(
         bool,
         typer.Option("--retrained", help="With --publish: the winner was trained once more."),
     ] = False,
+    statement: Annotated[
+        Path | None,
+        typer.Option(metavar="RUN", help="Instead of planning: the statement of this run."),
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Plan a private run: its noise, its epsilon by round, and what else it could cost.
@@ -62,22 +71,45 @@ def privacy(
     data: all trainings of the search count, not only the winner's. --delta is then the total
     delta; where unset, 1e-5, or twice what the trainings have together.
 
+    With --statement the command prints the privacy statement of a run directory as a page to file.
+
     Example: flwr-fbo privacy --agents 200 --rounds 40 --noise-multiplier 1 --sampling-rate 0.25
 
     Example: flwr-fbo privacy --publish agent-0000.jsonl --training-epsilon 0.5
     """
     made: PrivacyForecast | PublishedModel
     with user_errors():
+        if statement is not None:
+            found = _statement(statement)
+            print(json.dumps(found.to_dict()) if as_json else found.to_page(), end="")
+            return
         if publish is not None:
             training = _training(training_epsilon, training_delta, training_event)
             made = _published(publish, training, retrained, delta)
         elif agents is None or rounds is None:
-            raise SettingsError("either --agents and --rounds, or --publish, must be given")
+            raise SettingsError(
+                "either --agents and --rounds, or --publish, or --statement must be given"
+            )
         else:
             made = _forecast(
                 agents, rounds, epsilon, noise_multiplier, sampling_rate, delta, features, regions
             )
         print(json.dumps(made.to_dict()) if as_json else made.to_text())
+
+
+def _statement(run: Path) -> PrivacyStatement:
+    """Return the privacy statement of a run directory."""
+    from flwr_fbo.privacy.statement import PrivacyStatement
+    from flwr_fbo.runs.files import RunDirectoryError
+    from flwr_fbo.runs.files.directory import RunDirectory
+
+    content = RunDirectory(run).read_json("privacy.json")
+    try:
+        return PrivacyStatement.from_dict(content)
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RunDirectoryError(
+            f"{run / 'privacy.json'} holds no privacy statement: {error!r}"
+        ) from None
 
 
 def _forecast(
@@ -153,34 +185,96 @@ def _published(
 
 
 def audit(
-    agents: Annotated[int, typer.Option(help="How many take part.")] = 16,
+    run_dir: Annotated[
+        Path | None, typer.Argument(help="Directory of a run of dp-fts-de, to audit its settings.")
+    ] = None,
+    agents: Annotated[int | None, typer.Option(help="Number of agents; 7 where unset.")] = None,
     epsilon: Annotated[float | None, typer.Option(help="Budget of the run.")] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="z, instead of it.")] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of the run.")] = 10,
-    trials: Annotated[int, typer.Option(help="Attacks on each of two inputs.")] = 4000,
-    confidence: Annotated[float, typer.Option(help="Of the bounds.")] = 0.99,
+    noise_multiplier: Annotated[
+        float | None, typer.Option(help="z, noise over sensitivity; 1 where epsilon is unset.")
+    ] = None,
+    rounds: Annotated[int | None, typer.Option(help="Rounds of the run; 10 where unset.")] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="Any other setting of dp-fts-de.")
     ] = None,
+    trials: Annotated[
+        int | None, typer.Option(help="Attacks on each of two inputs; at most 4000 where unset.")
+    ] = None,
+    confidence: Annotated[float, typer.Option(help="Confidence of the verdict.")] = 0.99,
+    fast: Annotated[
+        bool, typer.Option("--fast", help="Attack one release, not the whole schedule.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Attack the server's release step, and see whether it tells more than is claimed.
+    """Attack the releases of a run, and test whether they reveal more than is claimed.
 
-    Exits with 1 when the claim does not stand.
+    With RUN_DIR, agents, rounds and settings are those of that run. Exits with 1 when the claim
+    does not stand. A run that passes is not proven: the attack found nothing.
 
-    Example: flwr-fbo audit --noise-multiplier 1 --set sampling-rate=0.5
+    Example: flwr-fbo audit --epsilon 4 --agents 30 --rounds 20
     """
     with user_errors():
-        from flwr_fbo.methods.dp_fts_de.release_audit import audit_server
-        from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+        from flwr_fbo.methods.dp_fts_de.release_audit import audit_release
+        from flwr_fbo.methods.dp_fts_de.schedule_audit import audit_schedule
 
-        given: dict[str, Any] = {"features": 4, "regions": 2, **assignments(settings or [])}
-        if epsilon is not None:
-            given["epsilon"] = epsilon
-        if noise_multiplier is not None or epsilon is None:
-            given["noise-multiplier"] = 1.0 if noise_multiplier is None else noise_multiplier
-        chosen = DPFTSDESettings.from_mapping(given)
-        result = audit_server(chosen, agents, rounds, trials=trials, confidence=confidence)
-        print(json.dumps(result.to_dict()) if as_json else result.to_text())
-        if not result.passed:
+        if run_dir is None:
+            audited = _audited_settings(agents, rounds, epsilon, noise_multiplier, settings or [])
+        else:
+            own = {"--agents": agents, "--rounds": rounds, "--set": settings, "--epsilon": epsilon}
+            audited = _settings_of_run(run_dir, {**own, "--noise-multiplier": noise_multiplier})
+        found: AuditResult | ScheduleAudit
+        if fast:
+            found = audit_release(*audited, trials=trials or 4000, confidence=confidence)
+        else:
+            found = audit_schedule(*audited, trials=trials, confidence=confidence)
+        print(json.dumps(found.to_dict()) if as_json else found.to_text())
+        if not found.passed:
             raise typer.Exit(FAILED)
+
+
+def _audited_settings(
+    agents: int | None,
+    rounds: int | None,
+    epsilon: float | None,
+    noise_multiplier: float | None,
+    settings: list[str],
+) -> tuple[DPFTSDESettings, int, int]:
+    """Return settings, agents and rounds of an audit without a run."""
+    from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+
+    # 7 agents in 4 sub-regions: one agent is alone at home, and has the largest weights by far.
+    stated: dict[str, Any] = {"features": 4, "regions": 4, **assignments(settings)}
+    if epsilon is not None:
+        stated["epsilon"] = epsilon
+    else:
+        stated.setdefault("sampling-rate", 0.5)
+    if noise_multiplier is not None or epsilon is None:
+        stated["noise-multiplier"] = 1.0 if noise_multiplier is None else noise_multiplier
+    chosen = DPFTSDESettings.from_mapping(stated)
+    return chosen, 7 if agents is None else agents, 10 if rounds is None else rounds
+
+
+def _settings_of_run(run_dir: Path, given: Mapping[str, Any]) -> tuple[DPFTSDESettings, int, int]:
+    """Return settings, agents and rounds of a run of dp-fts-de; refuse any other run."""
+    from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+    from flwr_fbo.runs.files.directory import RunDirectory
+
+    for option, value in given.items():
+        if value is not None:
+            raise SettingsError(
+                f"{option} must be left out in the audit of a run, whose settings are audited, "
+                f"but got {value!r}"
+            )
+    config = RunDirectory(run_dir).read_json("config.json")
+    if config.get("strategy") != "dp-fts-de":
+        raise SettingsError(
+            f"an audit needs a run of dp-fts-de, but {run_dir} is of {config.get('strategy')!r}"
+        )
+    keys = DPFTSDESettings.keys()
+    chosen = DPFTSDESettings.from_mapping({k: v for k, v in config.items() if k in keys})
+    if not chosen.private:
+        raise SettingsError(
+            f"an audit needs a private run, but {run_dir} has neither `epsilon` nor "
+            "`noise-multiplier`"
+        )
+    return chosen, int(config["agents"]), int(config["rounds"])

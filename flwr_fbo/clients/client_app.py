@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from flwr_fbo.clients.doors import answer
+from flwr_fbo.clients.doors import answer, decline
 from flwr_fbo.core.settings import kebab
 from flwr_fbo.runs.spec import expand_settings, task_of
 from flwr_fbo.tasks import Task
@@ -42,7 +42,10 @@ class AgentApp(ClientApp):
 
         @self.train("fbo")
         def tune(message: Message, context: Context) -> Message:
-            task, journals = find_task(context)
+            try:
+                task, journals = find_task(context)
+            except Exception as error:  # in the run-config, or where the task is imported
+                return decline(message, error)
             return answer(message, context, task, journals)
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -5,6 +5,7 @@ Both ways lead to the :class:`~flwr_fbo.clients.tuning_client.TuningClient`.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,10 @@ from flwr.common import (
 
 from flwr_fbo import wire
 from flwr_fbo.clients.tuning_client import TuningClient
+from flwr_fbo.core.protocol import Reply
 from flwr_fbo.tasks import Task
+
+logger = logging.getLogger("flwr.fbo")
 
 ClientFn = Callable[[Context], Client]
 
@@ -76,8 +80,21 @@ def answer(
     >>> strategy.start(InProcessGrid(app, nodes=2), num_rounds=3).rounds
     3
     """
-    client = TuningClient(context, tuned, journals)
-    result = client.fit(*wire.fit_arguments(message.content))
+    try:
+        arguments = wire.fit_arguments(message.content)
+        result = TuningClient(context, tuned, journals).fit(*arguments)
+    except Exception as error:
+        return decline(message, error)
+    return Message(wire.reply_content(result), reply_to=message)
+
+
+def decline(message: Message, error: Exception) -> Message:
+    """Return the reply to a message that an agent could not even read; it tells the class only.
+
+    Flower would send the text of the error to the server, and the text may quote data.
+    """
+    logger.error("a tuning message could not be answered", exc_info=error)
+    result = wire.encode_reply(Reply(declined=type(error).__name__), -1)
     return Message(wire.reply_content(result), reply_to=message)
 
 

@@ -19,6 +19,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -34,7 +35,7 @@ from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import method_of_agent
 from flwr_fbo.runs.files.journal import cached_journal, exclusive, journal_path
-from flwr_fbo.runs.locations import agents_of, run_directory
+from flwr_fbo.runs.locations import agents_of, owners_books, run_directory
 from flwr_fbo.tasks import Partition, Task, load
 
 logger = logging.getLogger("flwr.fbo")
@@ -44,6 +45,9 @@ logger = logging.getLogger("flwr.fbo")
 SETUP_RECORD = "flwr-fbo.setup"
 #: The numbers of prepared tasks and of decoded setups that one process keeps.
 MOST_PREPARED, MOST_SETUPS = 512, 8
+
+#: The word for every error of an agent that does not trust the server.
+NEUTRAL = "error"
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -89,9 +93,14 @@ class TuningClient(NumPyClient):
         self, context: Context, tuned: Task | type[Task] | str, journals: Path | None = None
     ) -> None:
         self._state = context.state
-        self._task = task_object(tuned)
+        self._tuned = tuned
         self._node = dict(context.node_config)
         self._journals = journals
+
+    @cached_property
+    def _task(self) -> Task:
+        """Return the task. It is imported with the first message, where errors are guarded."""
+        return task_object(self._tuned)
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
         """Return the property that says that this client takes part in tuning."""
@@ -103,6 +112,7 @@ class TuningClient(NumPyClient):
         """Answer one message; of an error, the reply holds the class only."""
         number = config.get("round")
         round_number = number if isinstance(number, int) else -1
+        expects: Mapping[str, tuple[int, ...]] = {}
         try:
             partition = partition_of(self._node)
             instruction = wire.decode_instruction(parameters, config)
@@ -114,14 +124,24 @@ class TuningClient(NumPyClient):
             if setup is None or setup.digest != instruction.digest:
                 return wire.encode_reply(Reply(declined=wire.NEEDS_SETUP), round_number)
             assert instruction.request is not None
+            expects = instruction.request.expects
             partition = replace(partition, seed=setup.seed)
-            return wire.encode_reply(
-                self._answer(setup, instruction.request, partition), round_number
-            )
+            reply = self._answer(setup, instruction.request, partition)
+            return wire.encode_reply(reply, round_number, expects=expects)
         except Exception as error:
             # The text of an error may quote the party's data, so it stays in the party's own log.
             logger.exception("an agent could not answer")
-            return wire.encode_reply(Reply(declined=type(error).__name__), round_number)
+            reply = Reply(declined=self._word_for(error))
+            return wire.encode_reply(reply, round_number, expects=expects)
+
+    def _word_for(self, error: Exception) -> str:
+        """Return the word that says an error happened: its class, unless the class may tell much.
+
+        An agent that does not trust the server tells it nothing but what it paid for.
+        """
+        setup = self._setup()
+        private = {"local-epsilon", "epsilon-per-answer"} & set(setup.values if setup else {})
+        return NEUTRAL if private or "epsilon-limit" in self._node else type(error).__name__
 
     def _accept(self, setup: Setup) -> None:
         """Check a setup and store it in the state; raise ValueError for one that cannot work."""
@@ -154,10 +174,21 @@ class TuningClient(NumPyClient):
         """Return the agent's reply, while this process holds the lock of the agent's journal."""
         path = journal_path(self._journal_folder(setup), partition.index)
         with contextlib.ExitStack() as stack:
+            name = f"agent {partition.index}"
             owner = Owner(
-                f"agent {partition.index}", self._node, path.with_suffix(".privacy.jsonl"), stack
+                name,
+                self._node,
+                ledger=path.with_suffix(".privacy.jsonl"),
+                books=owners_books(partition.index),
+                stack=stack,
             )
             wait = owner.answer_within(setup.answer_within)
+            if setup.equal_waits and wait != setup.answer_within:
+                raise SettingsError(
+                    "node-config `answer-within` must be left unset in a private run, but the run "
+                    f"waits for {setup.answer_within} s and this node for {wait}: how long one "
+                    "agent takes would decide what the others know when they are asked again"
+                )
             limit = owner.evaluation_limit(wait)
             if wait is not None:
                 return self._answer_early(setup, request, partition, owner, wait, limit, path)

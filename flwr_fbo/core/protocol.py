@@ -51,6 +51,9 @@ class Setup:
     answer_within
         Seconds after which an agent replies although its evaluation still runs; None waits for
         the evaluation.
+    equal_waits
+        Whether every agent must wait equally long. In a private run it must: an agent that
+        waits longer would decide when the others are asked again, and so what they know then.
     """
 
     kind: str
@@ -60,12 +63,13 @@ class Setup:
     run: str = ""
     seed: int = 0
     answer_within: float | None = None
+    equal_waits: bool = False
 
     @cached_property
     def digest(self) -> str:
         """Return a fingerprint of the setup; a request names the setup that it belongs to."""
         parts = [self.kind, self.space.to_dict(), dict(self.values), self.run, self.seed]
-        text = json.dumps([*parts, self.answer_within], sort_keys=True)
+        text = json.dumps([*parts, self.answer_within, self.equal_waits], sort_keys=True)
         hashed = hashlib.sha256(text.encode())
         # Sorted names, and little-endian numbers: the same digest on every machine.
         for name in sorted(self.arrays):
@@ -97,6 +101,7 @@ class Setup:
             "run": self.run,
             "seed": self.seed,
             "answer_within": self.answer_within,
+            "equal_waits": self.equal_waits,
         }
 
     @classmethod
@@ -107,7 +112,7 @@ class Setup:
             for name, (shape, numbers) in description["arrays"].items()
         }
         space = Space.from_dict(description["space"])
-        rest = {name: description[name] for name in ("run", "seed", "answer_within")}
+        rest = {name: description[name] for name in ("run", "seed", "answer_within", "equal_waits")}
         return cls(description["kind"], space, description["values"], arrays, **rest)
 
 

@@ -10,8 +10,8 @@ node-config key           meaning
                           DP-FTS-DE and FTS it turns local privacy on
 ``epsilon-limit-reward``  most epsilon about one evaluation (Fed-PNE)
 ``delta-limit``           the delta of both; 1e-5 where unset
-``budget-file``           a file that keeps the books over all runs (LDP-BO); needs
-                          ``epsilon-limit``
+``budget-file``           the owner's one ledger over all runs; where unset, a file below
+                          ``FLWR_FBO_HOME`` (or ``~/.flwr-fbo``); needs ``epsilon-limit``
 ``answer-within``         seconds after which the agent answers while its evaluation goes on;
                           ``"never"`` waits for the evaluation, whatever the run's setting is
 ``evaluation-limit``      seconds after which an evaluation is ended and counts as failed;
@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Any
 
 from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.privacy.local import LocalBudget
 
 DEFAULT_DELTA = 1e-5
 
@@ -43,7 +44,9 @@ class Owner:
     config
         The configuration of the owner's node; the module lists the keys that count.
     ledger
-        The file of the agent's own privacy budget in this run.
+        The file of the agent's own privacy budget in this run, where the owner sets no limit.
+    books
+        The owner's ledger over all runs, where ``budget-file`` names none.
     stack
         Closes what the agent keeps open (``budget-file``) when the message is answered.
     """
@@ -51,6 +54,7 @@ class Owner:
     name: str
     config: Mapping[str, Any] = field(default_factory=dict)
     ledger: Path | None = None
+    books: Path | None = None
     stack: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
     @property
@@ -69,16 +73,36 @@ class Owner:
         return self._positive("delta-limit") or DEFAULT_DELTA
 
     @property
-    def budget_file(self) -> Path | None:
-        """Return the file of the books over all runs, where the owner keeps one."""
+    def ledger_file(self) -> Path:
+        """Return the file of the budget: the owner's one ledger where the owner sets a limit.
+
+        A limit is a promise about all that the agent ever sends. So its ledger belongs to the
+        owner, and not to a run, whose directory the server's configuration names.
+        """
         file = self.config.get("budget-file")
-        if file is None:
-            return None
-        if self.epsilon_limit is None:
+        if file is not None and self.epsilon_limit is None:
             raise SettingsError(
                 "node-config `budget-file` needs `epsilon-limit`: the limit that the file keeps"
             )
-        return Path(str(file))
+        if file is not None:
+            return Path(str(file))
+        found = self.ledger if self.epsilon_limit is None else self.books or self.ledger
+        if found is None:
+            raise SettingsError("an agent with a privacy budget needs a file to keep it in")
+        return found
+
+    def open_budget(self) -> LocalBudget | None:
+        """Open the owner's budget over all runs until the message is answered; None without."""
+        limit = self.epsilon_limit
+        if limit is None:
+            self._no_file_without_a_limit()
+            return None
+        budget = LocalBudget.open(self.ledger_file, self.name, limit, self.delta_limit)
+        return self.stack.enter_context(budget)
+
+    def _no_file_without_a_limit(self) -> None:
+        if self.config.get("budget-file") is not None:
+            _ = self.ledger_file  # raises with the rule
 
     def answer_within(self, default: float | None) -> float | None:
         """Return after how many seconds the agent answers without its evaluation.

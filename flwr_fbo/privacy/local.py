@@ -204,6 +204,11 @@ class LocalBudget:
         return self._budget.would_exceed(mechanism.event())
 
     @property
+    def charges(self) -> int:
+        """Return how many answers were charged, over all runs."""
+        return len(self._ledger.events)
+
+    @property
     def spent(self) -> float:
         """Return the epsilon of all answers so far, over all runs."""
         return self._budget.spent

@@ -158,7 +158,8 @@ class PrivacyStatement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return JSON values, as ``privacy.json`` holds them."""
-        return {**asdict(self), "private": self.private, "warnings": list(self.warnings)}
+        plain = {**asdict(self), "not_covered": list(self.not_covered)}
+        return {**plain, "private": self.private, "warnings": list(self.warnings)}
 
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:

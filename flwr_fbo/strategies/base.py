@@ -36,6 +36,9 @@ from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
 
+#: Seconds for which a message may travel and start its process, beyond the agent's own wait.
+MESSAGE_SECONDS = 15.0
+
 
 class Store(Protocol):
     """A place where the state of a run outlives the process."""
@@ -253,6 +256,21 @@ class FBOStrategy(Strategy):
         directory.write_json("privacy.json", self.server.statement().to_dict())
         self._own_callbacks = [RoundTable(directory.rounds)]
 
+    def _seconds_of_a_round(self) -> float | None:
+        """Return how long every round lasts where timing could tell; None where it cannot."""
+        wait = self.options.answer_within
+        # In a simulation one machine is all parties, and there is nobody to tell.
+        if wait is None or self._history is not None or not self._must_wait_equally:
+            return None
+        return wait + MESSAGE_SECONDS
+
+    @property
+    def _must_wait_equally(self) -> bool:
+        """Return whether agents that answer early could tell on one another by their timing."""
+        statement = self.server.statement()
+        early = self.options.answer_within is not None
+        return early and statement.private and statement.trust == "central"
+
     def _check_books(self, directory: RunDirectory) -> None:
         """Raise where more was released than the ledger of a private run has charged."""
         released = directory.releases.count()
@@ -317,9 +335,14 @@ class FBOStrategy(Strategy):
             run="" if self.directory is None else name_of_run(self.directory.root),
             seed=parameters.seed,
             answer_within=self.options.answer_within,
+            equal_waits=self._must_wait_equally,
         )
         self._rounds = Rounds(
-            self._server, setup, parameters, lambda *counts: self._notify("on_reply", *counts)
+            self._server,
+            setup,
+            parameters,
+            lambda *counts: self._notify("on_reply", *counts),
+            self._seconds_of_a_round(),
         )
         self.reports, self.stopped = [], ""
         self._began = time.monotonic()

@@ -102,6 +102,7 @@ class _Collector:
     def collect(self, deadline: float, on_reply: Callable[[int], None]) -> dict[int, Message]:
         """Return the replies by number, when there are enough of them or at the deadline."""
         replies: dict[int, Message] = {}
+        swept = False
         while True:
             self._progress.clear()
             with self._lock:
@@ -112,10 +113,35 @@ class _Collector:
                     replies.setdefault(number, reply)
                     on_reply(len(replies))
             now = time.monotonic()
-            if len(replies) >= self._enough or now >= deadline:
+            if len(replies) >= self._enough or swept:
                 return replies
+            if now >= deadline:
+                self._sweep()
+                swept = True
+                continue
             self._keep_pulling(now)
             self._progress.wait(min(deadline - now, STUCK / 5))
+
+    def _sweep(self) -> None:
+        """Pull every open message once more, at the deadline.
+
+        Between two passes the thread rests, longer while few replies come. Without this last
+        pass it would depend on when others replied whether a reply in time counts.
+        """
+        sweeper = _Puller()
+        with self._lock:
+            if self._puller is not None:
+                self._puller.abandoned = True
+            self._puller = sweeper
+
+        def pull_all() -> None:
+            for message_id in self._waiting():
+                if not self._pull_one(message_id, sweeper):
+                    return
+
+        thread = threading.Thread(target=pull_all, daemon=True)
+        thread.start()
+        thread.join(STUCK)
 
     def stop(self) -> None:
         """Let the thread end, a stuck one as soon as it can."""

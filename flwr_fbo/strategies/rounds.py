@@ -55,6 +55,10 @@ class Rounds:
         The size, the timeout and the quorum of the run.
     on_reply
         Called with the numbers of replies and of asked agents whenever a reply arrives.
+    seconds
+        How long every round lasts, whoever replies and when; None ends a round with its last
+        reply. A private run whose agents answer early needs this: the time of one agent's
+        evaluation would otherwise decide when the others are asked again, and so what they know.
     """
 
     def __init__(
@@ -63,9 +67,10 @@ class Rounds:
         setup: Setup,
         parameters: RunParameters,
         on_reply: Callable[[int, int], None],
+        seconds: float | None = None,
     ) -> None:
         self._server, self.setup, self._parameters = server, setup, parameters
-        self._on_reply = on_reply
+        self._on_reply, self._seconds = on_reply, seconds
         self.roster = Roster(parameters.agents)
         self._registration = Registration(self.roster)
         self._open = _OpenRound()
@@ -108,9 +113,13 @@ class Rounds:
         messages = self._messages_in_time(grid)
         p, asked = self._parameters, len(messages)
         self._on_reply(0, asked)
+        started = time.monotonic()
+        timeout = p.timeout if self._seconds is None else min(p.timeout, self._seconds)
         numbered = send_and_collect(
-            grid, messages, p.timeout, p.quorum, lambda n: self._on_reply(n, asked)
+            grid, messages, timeout, p.quorum, lambda n: self._on_reply(n, asked)
         )
+        if self._seconds is not None:
+            time.sleep(max(0.0, started + self._seconds - time.monotonic()))
         return self._close(numbered)
 
     def messages(self) -> list[Message]:

@@ -291,7 +291,7 @@ def test_vectors_made_private_are_paid_for_once_each_and_repeated(folder: Path) 
                 bound=1.0,
                 noise_bound=0.1,
             ),
-            "SettingsError",
+            "error",
         ),
     ],
 )

@@ -35,7 +35,7 @@ def agent(tmp_path: Any, records: MemoryRecords, **settings: Any) -> LocallyPriv
         **{"features": 4, "local_epsilon": 2.0, "local_answers": 3, **settings}
     )
     path = tmp_path / "mine.privacy.jsonl"
-    return LocallyPrivateAgent(Fixed(), chosen, records, path, "agent 0", seeded_entropy(1))
+    return LocallyPrivateAgent(Fixed(), chosen, records, path, "agent 0", entropy=seeded_entropy(1))
 
 
 def ask(round: int) -> Request:

@@ -175,7 +175,7 @@ class TestPrivacyOfTheWire:
             metrics = dict(content.config_records["fitres.metrics"])
             agent = metrics.pop("agent", None)
             assert agent is None or metrics["round"] == -1
-            assert metrics == {"flwr-fbo": 2, "round": metrics["round"], "declined": ""}
+            assert metrics == {"flwr-fbo": 2, "round": metrics["round"], "declined": " " * 64}
             assert dict(content.metric_records["fitres.num_examples"]) == {"num_examples": 1}
             assert dict(content.config_records["fitres.status"]) == {
                 "code": 0,
@@ -350,7 +350,9 @@ class TestFaults:
             f.start()
 
     def test_a_strategy_needs_a_space_and_a_run(self) -> None:
-        with pytest.raises(SettingsError, match="`space`, the search space, must be given to LocalTS"):
+        with pytest.raises(
+            SettingsError, match="`space`, the search space, must be given to LocalTS"
+        ):
             LocalTS(**SMALL).start(InProcessGrid(None, 1))  # type: ignore[arg-type]
         with pytest.raises(RuntimeError, match="call start"):
             LocalTS(**SMALL).run(InProcessGrid(None, 1))  # type: ignore[arg-type]

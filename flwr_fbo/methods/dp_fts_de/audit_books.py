@@ -6,18 +6,20 @@ Notation
 symbol               here                                            shape
 ===================  ==============================================  ==========
 ``z``, ``q``         what each event of the ledger charges           scalars
-``y``                ``fresh.absent``, ``fresh.present``             (t, K, P M)
-``x``                the canary's share of a trial, see below        (t,)
+``y``                ``present``, releases with the canary           (t, K, P M)
+``x``                the canary's share of a release, see below      (t, K)
 ===================  ==============================================  ==========
 
-Without the canary, nothing but noise lies in the canary's direction, in each sub-region. The sum
-of these squares has a chi-squared distribution under the claim. With the canary, x is the mean
-over the releases of :math:`\langle y_k, r_k \rangle / |r_k|^2`, weighted by :math:`|r_k|^2`. The
-mean of x is q, and Bernstein's inequality bounds how far the mean over trials can lie from q.
+**Noise.** Where nobody replies, a release is noise, in deviations of the claimed noise. The sum
+of the squares has a chi-squared distribution. Noise of too few bits, or from a seed, gives the same
+number twice: correct noise has at least 2^28 lattice steps to a deviation, so two numbers are equal
+with probability :math:`1 / (2 \sqrt\pi\, 2^{28})` at most, and the number of equal pairs is
+nearly a Poisson number.
 
-Noise of too few bits, or from a seed, gives the same number twice. Correct noise has at least
-2^28 lattice steps to a deviation, so two numbers are equal with probability
-:math:`1 / (2 \sqrt\pi\, 2^{28})` at most, and the number of equal pairs is nearly a Poisson number.
+**Sampling.** With the canary, :math:`x_k = \langle y_k, r_k \rangle / |r_k|^2` has mean q and
+variance :math:`q (1 - q) + 1 / |r_k|^2`. Bernstein's inequality bounds how far the mean over all
+trials can lie from q. Independent samples make the x_k of a trial uncorrelated; the bound of
+their products is that of a Gaussian chaos (Laurent and Massart 2000).
 """
 
 from __future__ import annotations
@@ -27,19 +29,17 @@ import math
 import numpy as np
 from scipy import stats
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.dp_fts_de.audited_run import AuditedRun, restart
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
 from flwr_fbo.privacy.accountants import make_accountant
-from flwr_fbo.privacy.attack import Trials
 from flwr_fbo.privacy.entropy import Entropy, Words, system_entropy
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
 from flwr_fbo.privacy.mechanisms import RESOLUTION
 
 #: The number of one-sided tests here that share the error probability of an audit.
-TESTS = 5
-#: The fewest random bits that a number of a release needs: its lattice has 2^28 steps a deviation.
-LEAST_BITS = 32
+TESTS = 7
 #: Two ways to the same epsilon may differ by this much, relatively (the grid of the accountant).
 _GRID = 2e-3
 
@@ -49,66 +49,84 @@ Interval = tuple[float, float]
 # ------------------------------------------------------------------ what was drawn
 
 
-def noise_drawn(run: AuditedRun, fresh: Trials, error: float) -> Interval:
-    """Return an interval that holds the noise multiplier of the drawn noise."""
-    shape = (*fresh.absent.shape[:2], run.settings.regions, -1)
-    along = np.einsum("tkpm,km->tkp", fresh.absent.reshape(shape), run.directions)  # N(0, 1)
-    squares, count = float((along**2).sum()), along.size
-    ends = stats.chi2.ppf([1.0 - error, error], count)
-    low, high = run.schedule.noise_multiplier * np.sqrt(squares / ends)
+def noise_drawn(run: AuditedRun, noise: Array, error: float) -> Interval:
+    """Return an interval that holds the noise multiplier of the drawn noise (t, K, P M)."""
+    ends = stats.chi2.ppf([1.0 - error, error], noise.size)
+    low, high = run.schedule.noise_multiplier * np.sqrt(float((noise**2).sum()) / ends)
     return float(low), float(high)
 
 
-def sampling_drawn(run: AuditedRun, fresh: Trials, error: float) -> Interval:
+def shares(run: AuditedRun, present: Array) -> tuple[Array, Array]:
+    """Return x, (t, K), and the variance of each x_k under the claim, (K,)."""
+    q, precision = run.schedule.sampling_rate, (run.response**2).sum(axis=1)
+    x = np.einsum("tkd,kd->tk", present, run.response) / precision
+    return x, q * (1.0 - q) + 1.0 / precision
+
+
+def sampling_drawn(run: AuditedRun, present: Array, error: float) -> Interval:
     """Return an interval that holds the rate at which the canary's message is counted."""
-    q, precision = run.schedule.sampling_rate, (run.response**2).sum(axis=1)  # (K,)
-    x = np.einsum("tkd,kd->t", fresh.present, run.response) / precision.sum()  # (t,)
-    share = precision / precision.sum()
-    variance = float((share**2 * (q * (1.0 - q) + 1.0 / precision)).sum())
-    # Bernstein's inequality, for a sum of Gaussians and of two-valued numbers of this range.
+    x, variance = shares(run, present)
     far = -math.log(error)
-    range_ = float(share.max()) if q < 1.0 else 0.0
-    radius = math.sqrt(2.0 * variance * far / len(x)) + range_ * far / (3.0 * len(x))
+    # The range of the two-valued part of x, whose Gaussian part has none.
+    extent = 1.0 if run.schedule.sampling_rate < 1.0 else 0.0
+    radius = math.sqrt(2.0 * float(variance.mean()) * far / x.size) + extent * far / (3.0 * x.size)
     return float(x.mean()) - radius, float(x.mean()) + radius
 
 
-def repeated_numbers(pilot: Trials, fresh: Trials) -> int:
-    """Return how many released numbers had occurred before at the same place."""
-    every = np.concatenate([pilot.absent, pilot.present, fresh.absent, fresh.present])
-    places = np.sort(every.reshape(len(every), -1), axis=0)
-    return int((places[1:] == places[:-1]).sum())
+def correlation_of_samples(run: AuditedRun, present: Array, error: float) -> tuple[float, float]:
+    """Return the mean correlation between the samples of two releases, and its largest chance."""
+    x, variance = shares(run, present)
+    trials, count = x.shape
+    if count < 2:
+        return 0.0, 0.0
+    u = (x - run.schedule.sampling_rate) / np.sqrt(variance)  # mean 0, variance 1
+    products = 0.5 * (u.sum(axis=1) ** 2 - (u**2).sum(axis=1))  # sum over j < k of u_j u_k
+    far, pairs = -math.log(error), count * (count - 1) / 2.0
+    largest = math.sqrt(2.0 * pairs * far / trials) + (count - 1) * far / trials
+    return float(products.mean()) / pairs, largest / pairs
 
 
-def most_repeated(trials: int, places: int, error: float) -> float:
-    """Return the number of repetitions that correct noise exceeds with this probability."""
-    pairs = places * trials * (trials - 1) / 2.0
-    return float(stats.poisson.isf(error, pairs / (2.0 * math.sqrt(math.pi) * 2.0**RESOLUTION)))
+def repeated_numbers(noise: Array) -> tuple[int, int]:
+    """Return how many numbers had occurred before in the same release, and how many may."""
+    trials, count, size = noise.shape
+    numbers = np.sort(noise.transpose(1, 0, 2).reshape(count, -1), axis=1)
+    pairs = count * (trials * size) ** 2 / 2.0
+    expected = pairs / (2.0 * math.sqrt(math.pi) * 2.0**RESOLUTION)
+    # A Poisson number exceeds this with probability 10^-9 at most, whatever the confidence.
+    most = int(stats.poisson.isf(1e-9, expected))
+    return int((numbers[:, 1:] == numbers[:, :-1]).sum()), most
 
 
 def faults_of_draws(
-    run: AuditedRun, pilot: Trials, fresh: Trials, noise: Interval, sampling: Interval, error: float
-) -> list[str]:
-    """Return in what the noise and the samples that were drawn differ from what is charged."""
+    run: AuditedRun, present: Array, noise: Array, error: float
+) -> tuple[Interval, Interval, list[str]]:
+    """Return the z and q that were drawn, and in what they differ from what is charged."""
     found = []
     z, q = run.schedule.noise_multiplier, run.schedule.sampling_rate
-    if not noise[0] <= z <= noise[1]:
+    noise_ends, sampling_ends = noise_drawn(run, noise, error), sampling_drawn(run, present, error)
+    if not noise_ends[0] <= z <= noise_ends[1]:
         found.append(
-            f"noise multiplier {z:.4g} is charged, but {noise[0]:.4g} to {noise[1]:.4g} was drawn"
+            f"noise multiplier {z:.4g} is charged, but "
+            f"{noise_ends[0]:.4g} to {noise_ends[1]:.4g} was drawn"
         )
-    if not sampling[0] <= q <= sampling[1]:
+    if not sampling_ends[0] <= q <= sampling_ends[1]:
         found.append(
-            f"sampling rate {q:.4g} is charged, but {sampling[0]:.4g} to {sampling[1]:.4g} of an "
-            "agent's message was counted"
+            f"sampling rate {q:.4g} is charged, but {sampling_ends[0]:.4g} to "
+            f"{sampling_ends[1]:.4g} of an agent's message was counted"
         )
-    repeated = repeated_numbers(pilot, fresh)
-    trials = 2 * (len(pilot.absent) + len(fresh.absent))
-    most = most_repeated(trials, run.response.size, error)
+    correlation, largest = correlation_of_samples(run, present, error)
+    if abs(correlation) > largest:
+        found.append(
+            f"samples of different releases are charged as independent, but their correlation is "
+            f"{correlation:.2g}, where {largest:.2g} is the most by chance"
+        )
+    repeated, most = repeated_numbers(noise)
     if repeated > most:
         found.append(
-            f"{repeated} numbers of the noise occurred twice, where {most:.0f} are the most by "
-            "chance: the noise has too few bits, or is from a seed"
+            f"{repeated} numbers of the noise occurred twice, where {most} are the most by chance: "
+            "the noise has too few bits, or is from a seed"
         )
-    return found
+    return noise_ends, sampling_ends, found
 
 
 # ------------------------------------------------------------------ what was charged
@@ -160,7 +178,9 @@ def _close_all_rounds(
     """Close every round with vectors, and return the rounds that released and the faults."""
     made: list[int] = []
     found: list[str] = []
-    numbers = run.response[0].size
+    # At least one word of 64 bits for each number and, where there is a sample, for each agent.
+    sampled = run.agents if run.schedule.sampling_rate < 1.0 else 0
+    words = run.response[0].size + sampled
     # Vectors are sent in every round, so that a release that is not planned shows.
     while not server.finished:
         t = server.round
@@ -171,9 +191,10 @@ def _close_all_rounds(
             continue
         if any(charges <= len(made) for charges in watched.charges):
             found.append(f"noise or sample of round {t} was drawn before the release was charged")
-        if 64 * watched.count < LEAST_BITS * numbers:
+        if watched.count < words:
             found.append(
-                f"the {numbers} numbers of round {t} were drawn from {watched.count} random words"
+                f"the release of round {t} was drawn from {watched.count} random words, but needs "
+                f"{words} or more"
             )
         made.append(t)
     return made, found

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -158,27 +158,40 @@ class AuditedRun:
     # -- trials ------------------------------------------------------------------------------
 
     def trials(self, count: int) -> Trials:
-        """Return the releases of ``count`` runs of one server, for each of the two inputs."""
+        """Return the releases of ``count`` runs, for each of the two inputs."""
+        absent, present = zip(*self.replies, strict=True)
+        return Trials(self._runs(absent, count), self._runs(present, count))
+
+    def noise(self, count: int) -> Array:
+        """Return the releases of ``count`` runs without any reply, by two servers: (t, K, P M)."""
+        nobody: list[dict[int, Reply]] = [{}] * len(self.rounds)
+        # Noise from a seed is the same at both servers.
+        return np.concatenate([self._runs(nobody, count // 2), self._runs(nobody, -(-count // 2))])
+
+    def _runs(self, replies: Sequence[dict[int, Reply]], count: int) -> Array:
+        """Return the releases of many runs of one server with the same replies: (t, K, P M)."""
+        due = dict(zip(self.rounds, replies, strict=True))
         server = self.server()
         start = server.state_dict()
-        absent, present = (
-            np.stack([self._releases(server, start, column) for _ in range(count)])
-            for column in (0, 1)
-        )
-        return Trials(absent, present)
+        released = np.stack([self._releases(server, start, due) for _ in range(count)])
+        deviation = self.schedule.noise_multiplier * self.sensitivity / self.schedule.sampling_rate
+        return np.asarray(released / deviation[:, None])
 
-    def _releases(self, server: DPFTSDEServer, start: Mapping[str, object], column: int) -> Array:
-        """Run the schedule once, and return its releases in deviations of the noise: (K, P M)."""
+    def _releases(
+        self,
+        server: DPFTSDEServer,
+        start: Mapping[str, object],
+        due: Mapping[int, dict[int, Reply]],
+    ) -> Array:
+        """Run the schedule once, and return its releases: (K, P M)."""
         restart(server, start, MemoryLedger())
-        due = {t: self.replies[k][column] for k, t in enumerate(self.rounds)}
         seen = np.zeros_like(self.response)  # a release that is not made shows nothing
         for t in range(self.rounds[-1] + 1):
             server.close(due.get(t, {}))
             release = server.release()
             if t in due and release is not None and release.round == t:
                 seen[self.rounds.index(t)] = release.vector.ravel()
-        deviation = self.schedule.noise_multiplier * self.sensitivity / self.schedule.sampling_rate
-        return np.asarray(seen / deviation[:, None])
+        return seen
 
 
 def restart(server: DPFTSDEServer, start: Mapping[str, object], ledger: LedgerLike) -> None:

@@ -24,7 +24,7 @@ from flwr_fbo.privacy.audit import AuditResult
 from flwr_fbo.privacy.entropy import Entropy
 
 #: The default number of trials makes this many releases at most: under a minute on one core.
-WORK = 150_000
+WORK = 160_000
 
 
 @dataclass(frozen=True)
@@ -110,16 +110,15 @@ def audit_schedule(
     checks.open_unit("confidence", confidence)
     run = AuditedRun(settings, agents, rounds, entropy)
     if trials is None:
-        trials = max(200, min(4000, WORK // (3 * len(run.rounds))))
+        trials = max(200, min(4000, WORK // (4 * len(run.rounds))))
     checks.count("trials", trials, low=100)
     error = (1.0 - confidence) / (BOUNDS + audit_books.TESTS)
-    # Each call makes a server of its own: noise from a seed would be the same in both.
     pilot, fresh = run.trials(trials // 2), run.trials(trials)
     found = attack.bounds(pilot, fresh, run.schedule, error, run.response)
-    noise = audit_books.noise_drawn(run, fresh, error)
-    sampling = audit_books.sampling_drawn(run, fresh, error)
+    noise, sampling, drawn = audit_books.faults_of_draws(
+        run, fresh.present, run.noise(trials), error
+    )
     declared, charged = audit_books.faults_of_charges(run, entropy)
-    drawn = audit_books.faults_of_draws(run, pilot, fresh, noise, sampling, error)
     return ScheduleAudit(
         attack=AuditResult.of(run.schedule, found, trials, confidence),
         agents=agents,

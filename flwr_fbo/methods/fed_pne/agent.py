@@ -32,14 +32,15 @@ from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.methods.fed_pne.privacy import (
     Guarantees,
     PrivacyLimits,
-    guarantees,
+    PrivateMeans,
+    guarantees_of,
     mean_noise,
-    private_means,
 )
 from flwr_fbo.methods.fed_pne.server import BUDGET, UNFINISHED
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.privacy.entropy import Entropy, system_entropy
+from flwr_fbo.privacy.local import LocalBudget
 
 _log = logging.getLogger("flwr.fbo")
 #: Purpose of the generator that draws points; the objective's generator has another key.
@@ -64,6 +65,8 @@ class FedPNEAgent:
     limits
         The agent's own limits. A release that would exceed them is declined; where the server
         asks for no noise, every release is declined.
+    budget
+        The owner's ledger over all runs, which every release is charged to.
     """
 
     #: Records of what was released: asking again then costs and reveals nothing.
@@ -78,6 +81,7 @@ class FedPNEAgent:
         *,
         entropy: Entropy | None = None,
         limits: PrivacyLimits | None = None,
+        budget: LocalBudget | None = None,
     ) -> None:
         self.settings = setup.read(FedPNESettings)
         self.space, self.evaluator, self.seed = setup.space, evaluator, seed
@@ -87,6 +91,7 @@ class FedPNEAgent:
             stated = self.settings.epsilon * (1 + 1e-9)  # sigma was rounded up, epsilon as well
             self._limits.append(PrivacyLimits(one_user=stated, delta=self.settings.promised_delta))
         self._records, self._entropy = records, entropy or system_entropy()
+        self._budget = budget
         self._releases = {record["phase"]: record for record in records.read(self.KIND)}
 
     def answer(self, request: Request) -> Reply:
@@ -113,7 +118,10 @@ class FedPNEAgent:
 
     def guarantees(self) -> Guarantees | None:
         """Return what this agent's releases so far reveal at most; None without noise."""
-        return guarantees(self.settings, self._pulls_released())
+        if not self.settings.private:
+            return None
+        delta = self.settings.promised_delta
+        return guarantees_of(self._released("deviations"), self._released("pulls"), delta)
 
     @property
     def clipped(self) -> int:
@@ -149,11 +157,17 @@ class FedPNEAgent:
         clipped = int(((rewards < 0) | (rewards > 1)).sum())
         if clipped:
             _log_outside_range(self.settings.reward_low, self.settings.reward_high, private=True)
-        means = private_means(self.noise, np.clip(rewards, 0.0, 1.0), pulls, self._entropy)
+        mechanism, kept = PrivateMeans(self.noise, pulls), np.clip(rewards, 0.0, 1.0)
+        if self._budget is None:
+            means = mechanism.release(kept, self._entropy)
+        else:
+            means = self._budget.answer(mechanism, kept, self._entropy, phase)
         record = {
             "phase": phase,
             "means": means.tolist(),
             "pulls": pulls.tolist(),
+            # With the noise it had: a later setup must not say what an earlier release cost.
+            "deviations": mechanism.deviations.tolist(),
             "clipped": clipped,
             "private": self._entropy.private,
         }
@@ -168,13 +182,24 @@ class FedPNEAgent:
         again = sum(self.evaluator.recorded(phase, j) is not None for j in range(pulls.sum()))
         if made - again + pulls.sum() > self.settings.budget:
             return True
-        pulls = np.concatenate([self._pulls_released(), pulls])
-        return any(limits.exceeded(self.settings, pulls) for limits in self._limits)
+        if not self.settings.private:
+            # An agent with a limit, or whose means were private before, sends none without noise.
+            bounded = any(limits.exceeded(None) for limits in self._limits)
+            return bounded or self._budget is not None or bool(self._releases)
+        mechanism = PrivateMeans(self.noise, pulls)
+        if self._budget is not None and self._budget.would_exceed(mechanism):
+            return True
+        deviations = np.concatenate([self._released("deviations"), mechanism.deviations])
+        pulls = np.concatenate([self._released("pulls"), pulls])
+        return any(
+            limits.exceeded(guarantees_of(deviations, pulls, limits.delta))
+            for limits in self._limits
+        )
 
-    def _pulls_released(self) -> Indices:
-        """Return the numbers of pulls behind all released means."""
-        pulls = [np.array(r["pulls"], dtype=np.int64) for r in self._releases.values()]
-        return np.concatenate([np.zeros(0, dtype=np.int64), *pulls])
+    def _released(self, what: str) -> Array:
+        """Return a number of every released mean: its pulls, or the deviation of its noise."""
+        rows = [np.array(r[what], dtype=np.float64) for r in self._releases.values()]
+        return np.concatenate([np.zeros(0), *rows])
 
 
 @cache  # once in a process for each range
@@ -198,4 +223,5 @@ def make_agent(
     limits = None
     if user is not None or reward is not None:
         limits = PrivacyLimits(reward or math.inf, user or math.inf, owner.delta_limit)
-    return FedPNEAgent(setup, evaluator, records, seed, limits=limits)
+    budget = owner.open_budget()
+    return FedPNEAgent(setup, evaluator, records, seed, limits=limits, budget=budget)

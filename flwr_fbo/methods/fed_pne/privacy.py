@@ -41,6 +41,7 @@ from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings, MeanNoise
 from flwr_fbo.privacy.calibration import gaussian_epsilon, gaussian_multiplier
 from flwr_fbo.privacy.entropy import Entropy
+from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import Lattice
 from flwr_fbo.privacy.noise import GAUSSIAN, draw_rounded
 
@@ -100,10 +101,9 @@ class PrivacyLimits:
         if not 0 < self.delta < 1:
             raise ValueError(f"`delta` must be in (0, 1), but got {self.delta!r}")
 
-    def exceeded(self, settings: FedPNESettings, pulls: Indices) -> bool:
-        """Say whether releasing means of ``pulls`` (K,) rewards each would break a limit."""
-        spent = guarantees(settings, pulls, self.delta)
-        if spent is None:  # without noise, every release breaks every limit
+    def exceeded(self, spent: Guarantees | None) -> bool:
+        """Say whether releases with this guarantee break a limit; without noise every one does."""
+        if spent is None:
             return math.isfinite(min(self.one_reward, self.one_user))
         return spent.one_reward_epsilon > self.one_reward or spent.one_user_epsilon > self.one_user
 
@@ -114,13 +114,42 @@ def guarantees(
     """Return what one agent's means of ``pulls`` (K,) rewards each reveal; None without noise."""
     if not settings.private:
         return None
-    delta = settings.promised_delta if delta is None else delta
+    deviations = np.sqrt(mean_noise(settings).variance(pulls)) if len(pulls) else np.zeros(0)
+    return guarantees_of(deviations, pulls, settings.promised_delta if delta is None else delta)
+
+
+def guarantees_of(deviations: Array, pulls: Indices, delta: float) -> Guarantees:
+    """Return what means of ``pulls`` (K,) rewards reveal, with noise of these deviations (K,)."""
     if not len(pulls):
         return Guarantees(delta, 0.0, 0.0)
-    deviation = np.sqrt(mean_noise(settings).variance(pulls))  # (K,)
     # Noise over sensitivity: 1 / mu of the two neighbouring relations above.
-    reward, user = float((pulls * deviation).min()), float((1 / deviation**2).sum() ** -0.5)
+    reward, user = float((pulls * deviations).min()), float((1 / deviations**2).sum() ** -0.5)
     return Guarantees(delta, gaussian_epsilon(reward, delta), gaussian_epsilon(user, delta))
+
+
+@dataclass(frozen=True, eq=False)
+class PrivateMeans:
+    """The release of one phase as one mechanism, for a ledger: K means of one agent's rewards.
+
+    All rewards of the agent may change at once: every mean then moves by at most 1, so that the
+    release is a Gaussian mechanism whose noise multiplier is (sum 1 / deviation^2)^(-1/2).
+    """
+
+    noise: MeanNoise
+    pulls: Indices
+
+    @property
+    def deviations(self) -> Array:
+        """Return the standard deviation of the noise on each mean: (K,)."""
+        return np.sqrt(self.noise.variance(self.pulls))
+
+    def event(self, round: int = 0) -> GaussianRelease:
+        """Return what the release costs its agent as a whole."""
+        return GaussianRelease(float((1 / self.deviations**2).sum() ** -0.5), 1.0, round)
+
+    def release(self, value: Array, entropy: Entropy) -> Array:
+        """Return the means with noise, of rewards in [0, 1]."""
+        return private_means(self.noise, value, self.pulls, entropy)
 
 
 def private_means(noise: MeanNoise, rewards: Array, pulls: Indices, entropy: Entropy) -> Array:

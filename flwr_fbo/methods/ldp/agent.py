@@ -147,11 +147,5 @@ def make_agent(
     setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...], owner: Owner
 ) -> RewardAgent:
     """Make an agent that answers with private rewards, within its owner's limits."""
-    gaussian = setup.values.get("mechanism") == "gaussian"
-    limit, budget = owner.epsilon_limit, None
-    if owner.budget_file is not None and limit is not None:
-        delta = owner.delta_limit if gaussian else 0.0  # Laplace answers have no delta
-        budget = owner.stack.enter_context(
-            LocalBudget.open(owner.budget_file, owner.name, limit, delta)
-        )
-    return RewardAgent(setup, evaluator, records, seed, limit=limit, budget=budget)
+    budget = owner.open_budget()
+    return RewardAgent(setup, evaluator, records, seed, limit=owner.epsilon_limit, budget=budget)

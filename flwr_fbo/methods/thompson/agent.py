@@ -129,7 +129,8 @@ class ThompsonAgent:
         arrays: dict[str, Array] = {}
         if "omega" in request.expects:
             arrays["omega"] = self.sampler.message(request.round)
-        if "diagnostics" in request.expects:
+        # A server can ask for anything: scores leave only in a run that says so in its setup.
+        if "diagnostics" in request.expects and self.sampler.settings.diagnostics:
             arrays["diagnostics"] = self._diagnostics()
         return Reply(arrays)
 

@@ -19,11 +19,14 @@ from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.privacy.budget import BudgetExceeded
+from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import Entropy, system_entropy
 from flwr_fbo.privacy.local import LocalBudget, LocalGaussian
 
 #: The word with which an agent declines where its budget does not suffice for one more reply.
 BUDGET = "budget"
+#: The word with which an agent declines a request for more than its owner's limit allows.
+REFUSED = "refused"
 
 
 class LocallyPrivateAgent:
@@ -41,6 +44,8 @@ class LocallyPrivateAgent:
         The file of the agent's budget.
     owner : str
         The name of the agent in the ledger.
+    vectors_only : bool
+        Decline requests that expect anything but a vector: nothing else is made private.
     entropy : Entropy, optional
         The source of the noise; by default the operating system's.
     """
@@ -55,12 +60,14 @@ class LocallyPrivateAgent:
         records: Records,
         ledger: Path,
         owner: str,
+        vectors_only: bool = False,
         entropy: Entropy | None = None,
     ) -> None:
         if settings.local_epsilon is None:
             raise ValueError("`local-epsilon` must be set for an agent with local privacy")
         self._agent, self._settings, self._records = agent, settings, records
         self._ledger, self._owner = ledger, owner
+        self._vectors_only = vectors_only
         self._entropy = entropy or system_entropy()
         clip = settings.local_clip or settings.max_norm
         # The noise is fixed here, for `local_answers` vectors: once they are spent, agents decline.
@@ -70,6 +77,8 @@ class LocallyPrivateAgent:
 
     def answer(self, request: Request) -> Reply:
         """Return the reply with a private vector; decline where the budget does not suffice."""
+        if self._vectors_only and set(request.expects) - {"omega"}:
+            return Reply(declined=REFUSED)  # before anything is evaluated for it
         reply = self._agent.answer(request)
         if "omega" not in reply.arrays:
             return reply
@@ -91,6 +100,12 @@ class LocallyPrivateAgent:
         s = self._settings
         assert s.local_epsilon is not None
         with LocalBudget.open(self._ledger, self._owner, s.local_epsilon, s.local_delta) as budget:
+            sent = len(self._records.read(self.KIND))
+            if budget.charges < sent:
+                raise PrivacyError(
+                    f"{self._ledger}: the ledger holds {budget.charges} charges, but {sent} "
+                    "vectors were sent: what was spent is unknown"
+                )
             return budget.answer(self.mechanism, omega, self._entropy, round)
 
 
@@ -99,10 +114,15 @@ def with_local_privacy(agent: Agent, setup: Setup, records: Records, owner: Owne
 
     Where neither sets an epsilon, the agent is returned as it is.
     """
-    of_run = setup.values.get("local-epsilon")
-    limits = [float(v) for v in (of_run, owner.epsilon_limit) if v]
+    of_run, limit = setup.values.get("local-epsilon"), owner.epsilon_limit
+    limits = [float(v) for v in (of_run, limit) if v]
     if not limits:
         return agent
-    settings = ThompsonSettings.from_mapping({**setup.values, "local-epsilon": min(limits)})
-    assert owner.ledger is not None
-    return LocallyPrivateAgent(agent, settings, records, owner.ledger, owner.name)
+    values = {**setup.values, "local-epsilon": min(limits)}
+    if limit is not None:
+        # The owner's delta holds, whatever the server asks for: a large delta is no noise at all.
+        values["local-delta"] = owner.delta_limit
+    settings = ThompsonSettings.from_mapping(values)
+    return LocallyPrivateAgent(
+        agent, settings, records, owner.ledger_file, owner.name, vectors_only=limit is not None
+    )
