@@ -28,7 +28,7 @@ from flwr_fbo.methods.ldp.learner import Learner, UpperConfidence
 from flwr_fbo.methods.ldp.learners import make_learner
 from flwr_fbo.methods.ldp.problem import problem_presets, range_presets
 from flwr_fbo.methods.ldp.settings import LDPSettings
-from flwr_fbo.methods.method import located
+from flwr_fbo.methods.method import load_attribute
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.tasks.papers.ldp_synthetic import LDPSyntheticSettings, LDPSyntheticTask
 from flwr_fbo.tasks.task import Partition
@@ -82,7 +82,7 @@ def real(name: str, centred: bool = False) -> Bandit:
 
 
 def learner_class(name: str) -> type[Learner]:
-    found: type[Learner] = located(find_method(name).options["learner"])
+    found: type[Learner] = load_attribute(find_method(name).options["learner"])
     return found
 
 
@@ -118,7 +118,7 @@ def received(
     rng: np.random.Generator,
 ) -> Array:
     raw = bandit.mean[arm] + bandit.noise(arm, count, rng) - settings.reward_offset
-    if settings.epsilon is None:
+    if settings.epsilon_per_answer is None:
         return raw
     clipped = np.clip(raw, -settings.clip, settings.clip)
     return np.asarray(clipped + rng.laplace(0.0, learner.model.scale, count))
@@ -175,11 +175,17 @@ def section_private(bench: Bench) -> None:
     plays = bench.plays(20_000)
     for kernel in ("se", "matern52"):
         make = lambda n, k=kernel: synthetic(n, function_kernel=k)  # noqa: E731
-        bench.table(f"synthetic {kernel}", make, PRIVATE, plays, epsilon=1.0)
+        bench.table(f"synthetic {kernel}", make, PRIVATE, plays, epsilon_per_answer=1.0)
     for name in _real():
-        bench.table(f"{name}, units of B", lambda n, d=name: real(d), PRIVATE, plays, epsilon=1.0)
         bench.table(
-            f"{name}, centred", lambda n, d=name: real(d, True), PRIVATE, plays, epsilon=1.0
+            f"{name}, units of B", lambda n, d=name: real(d), PRIVATE, plays, epsilon_per_answer=1.0
+        )
+        bench.table(
+            f"{name}, centred",
+            lambda n, d=name: real(d, True),
+            PRIVATE,
+            plays,
+            epsilon_per_answer=1.0,
         )
 
 
@@ -187,15 +193,17 @@ def section_theory(bench: Bench) -> None:
     """The same with the theorems' constants."""
     plays = bench.plays(20_000)
     make = lambda n: synthetic(n)  # noqa: E731
-    bench.table("theory", make, PRIVATE, plays, epsilon=1.0, constants="theory")
-    bench.table("theory, little privacy", make, PRIVATE, plays, epsilon=10.0, constants="theory")
+    bench.table("theory", make, PRIVATE, plays, epsilon_per_answer=1.0, constants="theory")
+    bench.table(
+        "theory, little privacy", make, PRIVATE, plays, epsilon_per_answer=10.0, constants="theory"
+    )
 
 
 def section_epsilon(bench: Bench) -> None:
     """Regret against epsilon: the theorems and the lower bound say 1/epsilon."""
     for epsilon in (0.25, 0.5, 1.0, 2.0, 4.0, 8.0):
         make = lambda n: synthetic(n)  # noqa: E731
-        bench.table("epsilon", make, PRIVATE[:3], bench.plays(20_000), epsilon=epsilon)
+        bench.table("epsilon", make, PRIVATE[:3], bench.plays(20_000), epsilon_per_answer=epsilon)
 
 
 def section_heavy(bench: Bench) -> None:
@@ -249,7 +257,7 @@ def section_moma(bench: Bench) -> None:
     plays = bench.plays(20_000)
     for epoch in (3, 5, 9, 31, 101, 351):
         make = lambda n: synthetic(n)  # noqa: E731
-        bench.table("epoch", make, ("ldp-moma",), plays, epsilon=1.0, epoch=epoch)
+        bench.table("epoch", make, ("ldp-moma",), plays, epsilon_per_answer=1.0, epoch=epoch)
 
 
 def section_confidence(bench: Bench) -> None:
@@ -268,7 +276,7 @@ def section_confidence(bench: Bench) -> None:
 
 def _coverage(name: str, trial: int, plays: int, preset: str) -> float:
     bandit = synthetic(trial)
-    values = {"budget": plays, "epsilon": 1.0, "constants": preset}
+    values = {"budget": plays, "epsilon_per_answer": 1.0, "constants": preset}
     settings = LDPSettings.from_mapping(values, bandit.presets)
     learner = make_learner(learner_class(name), bandit.space, settings, trial, bandit.covariance)
     assert isinstance(learner, UpperConfidence)
@@ -292,7 +300,9 @@ def section_speed(bench: Bench) -> None:
     for name, values in cases:
         halves = []
         for count in (plays // 2, plays):
-            _, learner, seconds = play(synthetic(0), name, 0, count, epsilon=1.0, **values)
+            _, learner, seconds = play(
+                synthetic(0), name, 0, count, epsilon_per_answer=1.0, **values
+            )
             halves.append(seconds)
         late = (halves[1] - halves[0]) / halves[0]
         label = f"{name} {' '.join(values.values())}"

@@ -1,1 +1,1 @@
-"""The methods of the papers and their rivals: settings, server and agent of each. No Flower."""
+"""The methods of the papers and the methods to compare with: settings, server, agent. No Flower."""

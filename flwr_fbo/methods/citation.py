@@ -1,4 +1,4 @@
-"""How to cite the software, and the paper behind a method."""
+"""The citation of this software, and of the paper behind a method."""
 
 from __future__ import annotations
 
@@ -7,12 +7,18 @@ from flwr_fbo.methods.registry import find_method, method_names
 
 
 def citation(strategy: str = "") -> str:
-    """Return BibTeX of this software, and of the paper behind a strategy if one is named.
+    """Return the BibTeX entry of this software, and that of the paper behind a strategy.
 
     Parameters
     ----------
-    strategy
-        The name of a strategy, such as ``"dp-fts-de"``. A baseline has no paper.
+    strategy : str
+        The name of a strategy, such as ``"dp-fts-de"``; empty for the software alone. A baseline
+        has no paper.
+
+    Returns
+    -------
+    str
+        One or two BibTeX entries.
 
     Examples
     --------

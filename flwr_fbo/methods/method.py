@@ -1,8 +1,8 @@
-"""What a method is: its settings, its server, its agent, and the Flower strategy around them.
+"""The parts of a method: its settings, its server, its agent, and the Flower strategy around them.
 
 A method registers once, by a :class:`Method` in the ``__init__`` of its own folder. The command
-line, the run-config, the strategies and the clients all read that one object. Everything that
-takes long to import is named by ``"module:attribute"`` and imported when it is first used.
+line, the run-config, the strategies and the clients all read this one object. Classes that are slow
+to import are named by ``"module:attribute"`` and imported at their first use.
 """
 
 from __future__ import annotations
@@ -26,30 +26,42 @@ from flwr_fbo.tasks.task import Seeks, Task
 
 @dataclass(frozen=True)
 class RunParameters:
-    """What a method's server needs besides its settings to serve one run."""
+    """The parameters of one run that a method's server needs beside its settings.
+
+    Parameters
+    ----------
+    space
+        The search space.
+    agents, rounds, seed
+        The number of agents, the number of planned rounds, and the seed.
+    timeout
+        The most seconds that a round may take, and that nodes may take to connect.
+    quorum
+        The share of the asked agents whose replies end a round before its timeout.
+    ledger
+        The file of the privacy ledger; without a file, charges are kept in memory only.
+    task
+        The task, for methods that need more of the task than its space.
+    """
 
     space: Space
     agents: int
     rounds: int
     seed: int = 0
-    #: Longest time in seconds that a round may take, and a node may take to connect.
     timeout: float = 3600.0
-    #: Share of the asked agents whose replies end a round before its timeout.
     quorum: float = 1.0
-    #: File of the privacy ledger; without a file, charges are kept in memory only.
     ledger: Path | None = None
-    #: The task, for methods that must know more of it than its space.
     task: Task | None = None
 
 
 class MethodServer(ABC):
     """The server half of a method: a :class:`~flwr_fbo.core.protocol.Server` that can report.
 
-    The first group of methods is the state machine. The second group says what a run's
-    result, report and progress show; each has a default for methods with nothing to say.
+    The first group of methods is the state machine. The second group is for the result, the report
+    and the progress of a run. Each method of the second group has a default.
     """
 
-    #: The method's name, as it is registered.
+    #: The name under which the method is registered.
     name: str = ""
     agents: int
     round: int
@@ -66,28 +78,28 @@ class MethodServer(ABC):
     @classmethod
     @abstractmethod
     def for_run(cls, run: RunParameters, settings: Any, **options: Any) -> Self:
-        """Make the server of one run; ``options`` are those of its :class:`Method`."""
+        """Return the server of one run; ``options`` are those of its :class:`Method`."""
 
     @property
     @abstractmethod
     def finished(self) -> bool:
-        """Say whether there is nothing left to ask."""
+        """Return whether no round is left."""
 
     @abstractmethod
     def setup(self) -> Setup:
-        """Return what every agent must know before its first request."""
+        """Return the setup that every agent receives before its first request."""
 
     @abstractmethod
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """Return the round's request for each of the present agents that is asked."""
+        """Return the request of the open round for each present agent that takes part."""
 
     @abstractmethod
     def close(self, replies: Mapping[int, Reply]) -> None:
-        """Take in the round's checked replies and go on to the next round."""
+        """Take in the checked replies of the open round, by agent, and open the next round."""
 
     @abstractmethod
     def state_dict(self) -> dict[str, Any]:
-        """Return all that :meth:`load_state_dict` needs: JSON values and numpy arrays."""
+        """Return the state as JSON values and numpy arrays, for :meth:`load_state_dict`."""
 
     @abstractmethod
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -95,17 +107,17 @@ class MethodServer(ABC):
 
     @property
     def exploring(self) -> bool:
-        """Say whether the agents still evaluate their initial points."""
+        """Return whether the agents still evaluate their initial points."""
         return False
 
-    def close_files(self) -> None:  # noqa: B027 - most servers hold no file
-        """Close the files that the server holds open."""
+    def close_files(self) -> None:  # noqa: B027 - most servers have no open file
+        """Close the server's open files, such as the ledger."""
 
     # -- what a run reports ------------------------------------------------------------------
 
     @property
     def completed(self) -> bool:
-        """Say whether the run did all that its settings ask for."""
+        """Return whether the run did all that its settings ask for."""
         return self.finished
 
     def evaluations_per_agent(self) -> int | None:
@@ -113,15 +125,15 @@ class MethodServer(ABC):
         return None
 
     def statement(self) -> PrivacyStatement:
-        """Return what the run guarantees; by default nothing is private."""
+        """Return the privacy statement of the run; by default nothing is private."""
         return PrivacyStatement(self.name, self.agents, notice=self.notice())
 
     def notice(self) -> str:
-        """Return what a person must know before trusting the run's privacy, or nothing."""
+        """Return why the run is less private than its numbers suggest; empty if it is not."""
         return ""
 
     def warnings(self) -> list[str]:
-        """Return what a person must hear before the run spends anything."""
+        """Return warnings that a person should read before the run spends anything."""
         return []
 
     def best(self) -> float | None:
@@ -130,29 +142,29 @@ class MethodServer(ABC):
 
     @property
     def charges(self) -> int:
-        """Return how many releases were charged to a ledger."""
+        """Return the number of releases that were charged to a ledger."""
         return 0
 
     def release(self) -> Release | None:
-        """Return the last vector that was made public, where the method has releases."""
+        """Return the last release; None before the first one, and for methods without releases."""
         return None
 
     def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
-        """Return one point for all agents, computed from the releases; None without any."""
+        """Return one setting for all agents, computed from the releases; None without releases."""
         return None
 
     def findings(self, histories: Sequence[Sequence[Evaluation]]) -> dict[str, Any]:
-        """Return what the result file says besides what all results say."""
+        """Return results that only this method has, for the result file."""
         return {}
 
     def files(self) -> dict[str, str]:
-        """Return texts to keep in the run directory at the end, by file name."""
+        """Return texts to write into the run directory at the end, by file name."""
         return {}
 
 
 @dataclass(frozen=True)
 class Method:
-    """One registration of a method.
+    """The registration of a method.
 
     Parameters
     ----------
@@ -161,15 +173,16 @@ class Method:
     summary
         One line for lists.
     settings, server, agent, strategy
-        Where the settings class, the :class:`MethodServer` class, the function that makes an
-        agent, and the Flower strategy class are: ``"module:attribute"``.
+        The settings class, the :class:`MethodServer` class, the function that makes an agent, and
+        the Flower strategy class, each as ``"module:attribute"``.
     agent_kind
-        The word in the setup message that tells a client which agent to make.
+        The word in the setup message from which a client knows which agent to make.
     seeks
-        Tasks that the method is for: ``"any"``, or only tasks with one optimum for all agents
-        (``"global"``), which then comes before a method of the same name for any task.
+        The tasks that the method is for: ``"any"``, or only tasks with one optimum for all agents
+        (``"global"``). For such tasks, a ``"global"`` method comes before an ``"any"`` method of
+        the same name.
     options
-        What the server is given besides the run and the settings.
+        Further arguments of the server.
     presets
         ``"module:function"`` of (task, seed): settings that follow from the task.
     paper_settings
@@ -177,7 +190,7 @@ class Method:
     bibtex
         How to cite the paper behind the method; empty for methods that serve as baselines.
     answers_early
-        Whether an agent can reply while its evaluation still runs.
+        Whether an agent can reply although its evaluation still runs.
     """
 
     name: str
@@ -197,22 +210,22 @@ class Method:
     @property
     def settings_class(self) -> type[Settings]:
         """Return the class of the method's settings."""
-        found: type[Settings] = located(self.settings)
+        found: type[Settings] = load_attribute(self.settings)
         return found
 
     @property
     def server_class(self) -> type[MethodServer]:
         """Return the class of the method's server."""
-        found: type[MethodServer] = located(self.server)
+        found: type[MethodServer] = load_attribute(self.server)
         return found
 
     @property
     def strategy_class(self) -> Any:
-        """Return the Flower strategy class. This imports Flower."""
-        return located(self.strategy)
+        """Return the Flower strategy class, whose import needs Flower."""
+        return load_attribute(self.strategy)
 
     def make_server(self, run: RunParameters, settings: Settings) -> MethodServer:
-        """Make the server of one run."""
+        """Return the server of one run."""
         server = self.server_class.for_run(run, settings, **self.options)
         server.name = self.name
         return server
@@ -225,17 +238,17 @@ class Method:
         seed: tuple[int, ...],
         owner: Owner,
     ) -> Agent:
-        """Make the agent that answers requests under this setup, within its owner's limits."""
-        agent: Agent = located(self.agent)(setup, evaluator, records, seed, owner)
+        """Return the agent that answers requests under this setup, within its owner's limits."""
+        agent: Agent = load_attribute(self.agent)(setup, evaluator, records, seed, owner)
         return agent
 
     def presets_for(self, task: Task, seed: int) -> dict[str, Any]:
-        """Return the settings that follow from the task where nothing else is given."""
-        return dict(located(self.presets)(task, seed)) if self.presets else {}
+        """Return settings that follow from the task, for those that the user does not set."""
+        return dict(load_attribute(self.presets)(task, seed)) if self.presets else {}
 
 
-def located(where: str) -> Any:
-    """Import ``"module:attribute"`` and return the attribute."""
+def load_attribute(where: str) -> Any:
+    """Return the attribute that ``"module:attribute"`` names, after importing the module."""
     module, _, attribute = where.partition(":")
     return getattr(importlib.import_module(module), attribute)
 
@@ -253,6 +266,6 @@ __all__ = [
     "MethodServer",
     "RunParameters",
     "Seeks",
-    "located",
+    "load_attribute",
     "score_range_presets",
 ]

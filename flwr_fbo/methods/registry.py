@@ -1,4 +1,4 @@
-"""All methods by name: those of this package, and those that other packages register.
+"""The registry of methods by name: those of this package, and those of other packages.
 
 A method of this package is one folder and one name in :data:`FOLDERS`. Another package adds
 methods by the entry point group ``flwr_fbo.methods``; each entry point names a
@@ -22,14 +22,14 @@ ENTRY_POINTS = "flwr_fbo.methods"
 
 @cache
 def _registered() -> tuple[list[Method], dict[str, str]]:
-    """Return all methods, and why each entry point that cannot be used cannot be used."""
+    """Return all methods, and the error of each entry point that cannot be used."""
     found: list[Method] = []
     for folder in FOLDERS:
         found += importlib.import_module(f"flwr_fbo.methods.{folder}").METHODS
     broken: dict[str, str] = {}
     for point in entry_points(group=ENTRY_POINTS):
         try:
-            theirs = _from_elsewhere(point)
+            theirs = _methods_of(point)
             clash = {m.name for m in theirs} & {m.name for m in found}
             if clash:
                 raise SettingsError(
@@ -43,17 +43,19 @@ def _registered() -> tuple[list[Method], dict[str, str]]:
 
 
 def _origin(point: EntryPoint) -> str:
+    """Return the name of the package that an entry point belongs to."""
     return point.dist.name if point.dist is not None else "an unknown package"
 
 
-def _from_elsewhere(point: EntryPoint) -> Sequence[Method]:
-    """Load the methods of an entry point, or raise an error that names its distribution."""
+def _methods_of(point: EntryPoint) -> Sequence[Method]:
+    """Return the methods of an entry point; raise SettingsError with the name of its package."""
     origin = _origin(point)
     try:
         loaded = point.load()
     except Exception as error:
         raise SettingsError(
-            f"the entry point {point.name!r} of {origin} ({point.value}) cannot be imported: {error}"
+            f"the entry point {point.name!r} of {origin} ({point.value}) cannot be imported: "
+            f"{error}"
         ) from error
     methods = (loaded,) if isinstance(loaded, Method) else loaded
     if not isinstance(methods, (tuple, list)) or not all(isinstance(m, Method) for m in methods):
@@ -65,26 +67,28 @@ def _from_elsewhere(point: EntryPoint) -> Sequence[Method]:
 
 
 def method_names() -> list[str]:
-    """Return every name, each once."""
+    """Return the names of all methods, each once."""
     return list(dict.fromkeys(method.name for method in _registered()[0]))
 
 
 def find_method(name: str, seeks: Seeks = "own") -> Method:
-    """Return the method of a name, for a task that seeks this kind of optimum."""
+    """Return the method with a name, for a task that seeks this kind of optimum."""
     methods, broken = _registered()
     if name in broken:
         raise SettingsError(broken[name])
     unknown_keys([name], method_names(), what="strategy")
-    named = [m for m in methods if m.name == name]
+    candidates = [m for m in methods if m.name == name]
+    # A method for one common optimum comes before a method of the same name for any task.
     if seeks == "global":
-        named.sort(key=lambda m: m.seeks != "global")
+        candidates.sort(key=lambda m: m.seeks != "global")
     else:
-        named = [m for m in named if m.seeks == "any"]
-    if not named:
+        candidates = [m for m in candidates if m.seeks == "any"]
+    if not candidates:
         raise SettingsError(
-            f"the strategy {name!r} needs a task that seeks one optimum for all agents"
+            f"the strategy {name!r} needs a task that seeks one optimum for all agents, but this "
+            "task seeks each agent's own optimum"
         )
-    return named[0]
+    return candidates[0]
 
 
 def method_of_agent(kind: str) -> Method:
@@ -92,4 +96,8 @@ def method_of_agent(kind: str) -> Method:
     for method in _registered()[0]:
         if method.agent_kind == kind:
             return method
-    raise SettingsError(f"no registered method has agents of the kind {kind!r}")
+    known = sorted({method.agent_kind for method in _registered()[0]})
+    raise SettingsError(
+        f"no registered method has agents of the kind {kind!r}; the known kinds are "
+        f"{', '.join(known)}"
+    )

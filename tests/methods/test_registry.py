@@ -12,7 +12,7 @@ import pytest
 from flwr_fbo import simulate
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods import registry
-from flwr_fbo.methods.method import located
+from flwr_fbo.methods.method import load_attribute
 from flwr_fbo.methods.registry import find_method, method_names, method_of_agent
 
 THEIRS = '''
@@ -109,10 +109,10 @@ def test_every_registration_can_be_made(name: str) -> None:
         method = find_method(name, seeks)  # type: ignore[arg-type]
         assert method.summary.endswith(".")
         assert issubclass(method.strategy_class, object)
-        assert callable(located(method.agent))
+        assert callable(load_attribute(method.agent))
         assert set(method.paper_settings) <= set(method.settings_class.keys())
         if method.presets:
-            assert callable(located(method.presets))
+            assert callable(load_attribute(method.presets))
         assert method_of_agent(method.agent_kind).agent_kind == method.agent_kind
 
 

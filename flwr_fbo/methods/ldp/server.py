@@ -26,7 +26,7 @@ from flwr_fbo.methods.ldp.learners import check_privacy, make_learner
 from flwr_fbo.methods.ldp.problem import problem_of
 from flwr_fbo.methods.ldp.regret import regret_of_plays
 from flwr_fbo.methods.ldp.settings import LDPSettings
-from flwr_fbo.methods.method import MethodServer, RunParameters, located
+from flwr_fbo.methods.method import MethodServer, RunParameters, load_attribute
 from flwr_fbo.privacy.statement import NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.tasks.task import Partition, Task
 
@@ -98,7 +98,7 @@ class RewardServer(MethodServer):
         check_privacy(options["method"], options["private"], settings)
         problem = None if run.task is None else problem_of(run.task, run.seed)
         covariance = getattr(problem, "covariance", None)
-        kind = located(options["learner"])
+        kind = load_attribute(options["learner"])
         learner = make_learner(kind, run.space, settings, run.seed, covariance)
         return cls(run.space, run.agents, settings, learner, run.seed, run.task)
 

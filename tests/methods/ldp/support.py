@@ -9,7 +9,7 @@ from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.ldp.domain import Arms, Domain
 from flwr_fbo.methods.ldp.learner import Learner
 from flwr_fbo.methods.ldp.settings import LDPSettings
-from flwr_fbo.methods.method import located
+from flwr_fbo.methods.method import load_attribute
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.models.kernels import kernel_named
 
@@ -18,7 +18,7 @@ GRID = np.linspace(0.0, 1.0, 25)[:, None]
 
 def learner_class(method: str) -> type[Learner]:
     """The learner that a method's registration names."""
-    found: type[Learner] = located(find_method(method).options["learner"])
+    found: type[Learner] = load_attribute(find_method(method).options["learner"])
     return found
 
 
