@@ -1,19 +1,20 @@
-"""An owner's own limits on privacy and time, from the configuration of the owner's node.
+"""The owner of an agent, and the owner's limits on privacy and time.
 
-A server says how much noise its run has. These limits are the owner's, and they hold whatever
-a server asks:
+The settings of a run come from the server. The limits come from the configuration of the owner's
+node, and hold whatever a server asks:
 
 ========================  ================================================================
 node-config key           meaning
 ========================  ================================================================
-``epsilon-limit``         most epsilon of all that this agent ever sends (one user); in
-                          DP-FTS-DE and FTS it turns local privacy on
-``epsilon-limit-reward``  most epsilon about one evaluation (Fed-PNE)
-``delta-limit``           the delta of both; 1e-5 where unset
-``budget-file``           the owner's one ledger over all runs; where unset, a file below
-                          ``FLWR_FBO_HOME`` (or ``~/.flwr-fbo``); needs ``epsilon-limit``
-``answer-within``         seconds after which the agent answers while its evaluation goes on;
-                          ``"never"`` waits for the evaluation, whatever the run's setting is
+``epsilon-limit``         the largest epsilon of all that this agent ever sends, in all
+                          runs; in DP-FTS-DE and FTS this key turns local privacy on
+``epsilon-limit-reward``  the largest epsilon about one evaluation (Fed-PNE)
+``delta-limit``           the delta of both limits; 1e-5 where unset
+``budget-file``           the file of the owner's ledger over all runs; where unset, a file
+                          below ``FLWR_FBO_HOME`` (or ``~/.flwr-fbo``); needs
+                          ``epsilon-limit``
+``answer-within``         seconds after which the agent replies although its evaluation
+                          still runs; ``"never"`` waits, whatever the run's setting is
 ``evaluation-limit``      seconds after which an evaluation is ended and counts as failed;
                           needs ``answer-within``
 ========================  ================================================================
@@ -35,20 +36,20 @@ DEFAULT_DELTA = 1e-5
 
 @dataclass(frozen=True)
 class Owner:
-    """The party behind an agent: its name in ledgers, its limits, and where its ledger is.
+    """The party that an agent belongs to, with its limits and the place of its ledger.
 
     Parameters
     ----------
     name
-        The name that ledgers carry, such as ``"agent 3"``.
+        The name in ledgers, such as ``"agent 3"``.
     config
-        The configuration of the owner's node; the module lists the keys that count.
+        The configuration of the owner's node; the module's table lists the keys.
     ledger
-        The file of the agent's own privacy budget in this run, where the owner sets no limit.
+        The file of the agent's privacy budget in this run, for an owner without a limit.
     books
-        The owner's ledger over all runs, where ``budget-file`` names none.
+        The file of the owner's ledger over all runs, where ``budget-file`` is unset.
     stack
-        Closes what the agent keeps open (``budget-file``) when the message is answered.
+        The files that are closed when the message is answered.
     """
 
     name: str
@@ -59,55 +60,56 @@ class Owner:
 
     @property
     def epsilon_limit(self) -> float | None:
-        """Return the most epsilon of all that the agent ever sends; None is no limit."""
+        """Return the largest epsilon of all that the agent ever sends; None is no limit."""
         return self._positive("epsilon-limit")
 
     @property
     def epsilon_limit_reward(self) -> float | None:
-        """Return the most epsilon about one evaluation; None is no limit."""
+        """Return the largest epsilon about one evaluation; None is no limit."""
         return self._positive("epsilon-limit-reward")
 
     @property
     def delta_limit(self) -> float:
-        """Return the delta of the limits."""
+        """Return the delta of both limits."""
         return self._positive("delta-limit") or DEFAULT_DELTA
 
     @property
     def ledger_file(self) -> Path:
-        """Return the file of the budget: the owner's one ledger where the owner sets a limit.
-
-        A limit is a promise about all that the agent ever sends. So its ledger belongs to the
-        owner, and not to a run, whose directory the server's configuration names.
-        """
+        """Return the file of the ledger: the owner's own where the owner sets a limit."""
+        # A limit holds for all that the agent ever sends. So its ledger belongs to the owner and
+        # not to a run, because the server's configuration names the directory of a run.
+        self._check_budget_file()
         file = self.config.get("budget-file")
-        if file is not None and self.epsilon_limit is None:
-            raise SettingsError(
-                "node-config `budget-file` needs `epsilon-limit`: the limit that the file keeps"
-            )
         if file is not None:
             return Path(str(file))
-        found = self.ledger if self.epsilon_limit is None else self.books or self.ledger
-        if found is None:
-            raise SettingsError("an agent with a privacy budget needs a file to keep it in")
-        return found
+        ledger = self.ledger if self.epsilon_limit is None else self.books or self.ledger
+        if ledger is None:
+            raise SettingsError("an agent with a privacy budget must have a file for its ledger")
+        return ledger
 
     def open_budget(self) -> LocalBudget | None:
-        """Open the owner's budget over all runs until the message is answered; None without."""
+        """Open the owner's budget over all runs until the message is answered.
+
+        Returns None for an owner without a limit.
+        """
+        self._check_budget_file()
         limit = self.epsilon_limit
         if limit is None:
-            self._no_file_without_a_limit()
             return None
         budget = LocalBudget.open(self.ledger_file, self.name, limit, self.delta_limit)
         return self.stack.enter_context(budget)
 
-    def _no_file_without_a_limit(self) -> None:
-        if self.config.get("budget-file") is not None:
-            _ = self.ledger_file  # raises with the rule
+    def _check_budget_file(self) -> None:
+        """Raise SettingsError for ``budget-file`` without ``epsilon-limit``."""
+        if self.config.get("budget-file") is not None and self.epsilon_limit is None:
+            raise SettingsError(
+                "node-config `budget-file` needs `epsilon-limit`, the limit whose ledger it is"
+            )
 
     def answer_within(self, default: float | None) -> float | None:
-        """Return after how many seconds the agent answers without its evaluation.
+        """Return the seconds after which the agent replies without its evaluation.
 
-        None waits for the evaluation. ``default`` is what the run asks for.
+        None waits for the evaluation. ``default`` is the setting of the run.
         """
         value = self.config.get("answer-within")
         if value is None:
@@ -117,10 +119,10 @@ class Owner:
         zero = value == 0 and not isinstance(value, bool)
         return 0.0 if zero else self._positive("answer-within")
 
-    def evaluation_limit(self, patience: float | None) -> float | None:
-        """Return after how many seconds an evaluation is ended; None is never."""
+    def evaluation_limit(self, answer_within: float | None) -> float | None:
+        """Return the seconds after which an evaluation is ended; None is no limit."""
         limit = self._positive("evaluation-limit")
-        if limit is not None and patience is None:
+        if limit is not None and answer_within is None:
             raise SettingsError(
                 "node-config `evaluation-limit` needs `answer-within`: only an evaluation in a "
                 "process of its own can be ended"
@@ -128,6 +130,7 @@ class Owner:
         return limit
 
     def _positive(self, key: str) -> float | None:
+        """Return the number > 0 of a key; None where the key is unset."""
         value = self.config.get(key)
         if value is None:
             return None

@@ -1,13 +1,14 @@
-"""What a run guarantees: one typed statement, printed the same way everywhere.
+"""The privacy statement: the guarantee of a run in one form, for files, logs and people.
 
 A run writes its statement to ``privacy.json`` before its first message and again at its end. The
-``epsilon`` of a statement is that of the whole planned schedule, whether or not the run went that
-far: when a run stops may depend on what was released, and a guarantee that shrinks with an early
-stop would not be one. What was really spent is said beside it.
+``epsilon`` of a statement is that of the whole planned schedule, even if the run stopped early. The
+time of the stop may depend on the releases, so a smaller epsilon after an early stop would not be a
+guarantee. ``spent`` is the epsilon of the releases that were made.
 """
 
 from __future__ import annotations
 
+import contextlib
 import importlib.metadata
 import textwrap
 from collections.abc import Mapping
@@ -16,12 +17,12 @@ from typing import Any, Literal, Self
 
 from flwr_fbo.privacy.calibration import largest_sound_delta
 
-#: Whose data one side of a neighbouring pair lacks.
+#: What two neighbouring inputs differ in: all data of a party, one evaluation, or one reply.
 Unit = Literal["party", "reward", "answer"]
-#: Against whom the guarantee holds: ``local`` and ``secure-sum`` include the server.
+#: Who must be trusted: with ``local`` and ``secure-sum`` not even the server.
 Trust = Literal["central", "secure-sum", "local", "none"]
 
-#: The deltas at which every statement says epsilon too.
+#: The deltas at which every statement gives epsilon, beside its own delta.
 DELTAS = (1e-5, 1e-6, 1e-8)
 
 _WHOSE = {
@@ -35,7 +36,7 @@ _AGAINST = {
     "local": "against the server too",
     "none": "",
 }
-#: What no run of this package covers.
+#: What the guarantee of no run covers.
 NEVER_COVERED = (
     "who takes part, and when and how large messages are",
     "a model, a score or a parameter value that a party publishes itself",
@@ -44,40 +45,47 @@ NEVER_COVERED = (
 
 @dataclass(frozen=True)
 class PrivacyStatement:
-    """The privacy of one run.
+    """The privacy guarantee of one run.
 
     Parameters
     ----------
     method, agents
-        The method, and the number of parties that the run was made for.
+        The name of the method, and the number of parties in the run.
     unit
-        Whose data are protected: all of a party's, one evaluation (``reward``), or one answer.
+        What is protected: all data of a party, one evaluation (``reward``), or one reply
+        (``answer``).
     relation
-        The two inputs that cannot be told apart, in words.
+        The neighbouring relation in words: which two inputs an observer cannot distinguish.
     trust
-        Who must be honest for it: nobody (``local``), or the server (``central``).
+        Who must be honest: the server (``central``), enough parties (``secure-sum``), or nobody
+        else (``local``).
     mechanism
-        How the noise is made, in words.
+        The mechanism that makes the noise, in words.
     epsilon, delta
-        The guarantee of the whole planned schedule, which a reader may rely on.
+        The guarantee of the whole planned schedule; None without a guarantee.
     spent
-        What has been released so far, at the same delta.
+        The epsilon of the releases so far, at the same delta.
     party_epsilon
-        What a party as a whole loses over the whole run, where the unit is smaller than a party.
+        The epsilon for all data of a party over the whole run, where the unit is smaller.
     mu
         The parameter of Gaussian differential privacy, where the mechanism has one.
     epsilon_at
-        Epsilon of the whole schedule at other deltas, by the delta as text.
+        The epsilon of the whole schedule at other deltas, by the delta as text.
     budget
-        The epsilon that was asked for; None where noise was given instead.
+        The epsilon in the settings; None where the settings give the noise instead.
     exhausted
         Whether the budget has stopped releases.
     notice
-        Why the run is less private than it looks; empty where it is not.
+        Why the run is less private than its numbers suggest; empty if it is not.
     not_covered
-        What the guarantee says nothing about.
+        What the guarantee does not cover.
     versions
-        What computed it.
+        The versions of the packages that computed the guarantee.
+
+    Examples
+    --------
+    >>> print(PrivacyStatement("dp-fts-de", 30, trust="central", epsilon=5.0, delta=1e-5))
+    epsilon 5.000 at delta 1.00e-05 for each party, over the whole run, if the server is honest
     """
 
     method: str
@@ -100,38 +108,36 @@ class PrivacyStatement:
 
     @property
     def private(self) -> bool:
-        """Say whether the guarantee holds: there is one, and nothing takes it back."""
+        """Return whether the run has a guarantee that no notice takes back."""
         return self.epsilon is not None and not self.notice.startswith("NOT PRIVATE")
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """Return what must be said aloud at the start of the run."""
-        found = [self.notice] if self.notice else []
+        """Return the warnings that a run shows at its start."""
+        warnings = [self.notice] if self.notice else []
         if self.epsilon is not None and self.delta is not None:
             sound = largest_sound_delta(self.agents)
             if self.delta > sound:
-                found.append(
+                warnings.append(
                     f"delta {self.delta:.2g} is above 1/(10 N) = {sound:.2g} for {self.agents} "
-                    "parties: a promise that may fail for one of them says little"
+                    "parties: a guarantee that may fail for one party says little"
                 )
-        return tuple(found)
+        return tuple(warnings)
 
     def __str__(self) -> str:
-        """Return the statement in one line."""
+        """Return the statement as one line."""
         if self.epsilon is None or self.delta is None:
             return self.notice or "none: no noise is added to what agents send"
         text = f"epsilon {self.epsilon:.3f} at delta {self.delta:.2e} {_WHOSE[self.unit]}"
         text += f", {_AGAINST[self.trust]}"
         if self.unit != "party" and self.party_epsilon is not None:
             text += f"; epsilon {self.party_epsilon:.4g} {_WHOSE['party']}"
-        return (
-            "; ".join([text, *self.warnings])
-            if self.private
-            else (f"{self.notice} (otherwise {text})")
-        )
+        if not self.private:
+            return f"{self.notice} (otherwise {text})"
+        return "; ".join([text, *self.warnings])
 
     def to_page(self) -> str:
-        """Return the statement as a page of text that can be filed."""
+        """Return the statement as a page of text."""
         rows = [
             ("Method", f"{self.method}, {self.agents} parties"),
             ("Guarantee", str(self)),
@@ -157,7 +163,7 @@ class PrivacyStatement:
         return "\n".join(lines) + "\n"
 
     def to_dict(self) -> dict[str, Any]:
-        """Return JSON values, as ``privacy.json`` holds them."""
+        """Return the statement as JSON values, as ``privacy.json`` holds them."""
         plain = {**asdict(self), "not_covered": list(self.not_covered)}
         return {**plain, "private": self.private, "warnings": list(self.warnings)}
 
@@ -183,10 +189,8 @@ _HONEST = {
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that compute noise and epsilon."""
-    found = {}
+    installed = {}
     for package in ("flwr-fbo", "dp-accounting", "numpy", "scipy"):
-        try:
-            found[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            installed[package] = importlib.metadata.version(package)
+    return installed
