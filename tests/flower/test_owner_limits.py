@@ -85,10 +85,11 @@ def test_a_limit_makes_vectors_locally_private(tmp_path: Path, asked: float | No
     assert not list(tmp_path.glob("*.privacy.jsonl"))  # a limit's ledger belongs to no run
 
 
-def test_books_need_a_limit(tmp_path: Path) -> None:
+def test_books_need_a_limit(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     node = {"budget-file": str(tmp_path / "mine.books")}
     strategy = start(ldp(), tmp_path, **node)
-    assert strategy.reports[0].declined == {"SettingsError": 1}
+    assert strategy.reports[0].declined == {"error": 1}
+    assert "`budget-file` needs `epsilon-limit`" in caplog.text  # in the party's own log only
     assert not (tmp_path / "mine.books").exists()
 
 
