@@ -251,10 +251,19 @@ def encode_reply(
 ) -> tuple[list[np.ndarray], int, dict[str, Scalar]]:
     """Return a reply as the result of ``NumPyClient.fit``.
 
-    ``agent`` is the name of the agent, which only the reply to a setup holds. A declined reply
-    is as long as the arrays that were expected, so that its size does not tell that it was
-    declined: arrays of zeros stand for them, and the word is padded in every reply.
+    Parameters
+    ----------
+    reply
+        The reply.
+    round
+        The number of the round; -1 for a setup.
+    agent
+        The name of the agent, which only the reply to a setup holds.
+    expects
+        The names and shapes of the expected arrays.
     """
+    # All replies have one size, so that an observer cannot see which of them decline: the word is
+    # padded, and a reply that declines holds zeros in the shape of the expected arrays.
     word = reply.declined[:MAX_WORD].ljust(MAX_WORD)
     metrics: dict[str, Scalar] = {MARK: SCHEMA, "round": round, "declined": word}
     if agent:

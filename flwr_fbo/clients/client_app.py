@@ -44,7 +44,7 @@ class AgentApp(ClientApp):
         def tune(message: Message, context: Context) -> Message:
             try:
                 task, journals = find_task(context)
-            except Exception as error:  # in the run-config, or where the task is imported
+            except Exception as error:  # an error of the run-config, or of the task's import
                 return decline(message, error)
             return answer(message, context, task, journals)
 

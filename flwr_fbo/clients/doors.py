@@ -89,10 +89,8 @@ def answer(
 
 
 def decline(message: Message, error: Exception) -> Message:
-    """Return the reply to a message that an agent could not even read; it tells the class only.
-
-    Flower would send the text of the error to the server, and the text may quote data.
-    """
+    """Return a reply that declines a message no agent could read, with the class of the error."""
+    # An error that is raised here would be sent by Flower with its text, which may quote data.
     logger.error("a tuning message could not be answered", exc_info=error)
     result = wire.encode_reply(Reply(declined=type(error).__name__), -1)
     return Message(wire.reply_content(result), reply_to=message)

@@ -46,8 +46,8 @@ SETUP_RECORD = "flwr-fbo.setup"
 #: The numbers of prepared tasks and of decoded setups that one process keeps.
 MOST_PREPARED, MOST_SETUPS = 512, 8
 
-#: The word for every error of an agent that does not trust the server.
-NEUTRAL = "error"
+#: The declining word for every error of an agent that does not trust the server.
+NEUTRAL_WORD = "error"
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -99,7 +99,8 @@ class TuningClient(NumPyClient):
 
     @cached_property
     def _task(self) -> Task:
-        """Return the task. It is imported with the first message, where errors are guarded."""
+        """Return the task."""
+        # Imported within fit and not in __init__, so that an error of the import is declined.
         return task_object(self._tuned)
 
     def get_properties(self, config: Mapping[str, Any]) -> dict[str, Any]:
@@ -135,13 +136,12 @@ class TuningClient(NumPyClient):
             return wire.encode_reply(reply, round_number, expects=expects)
 
     def _word_for(self, error: Exception) -> str:
-        """Return the word that says an error happened: its class, unless the class may tell much.
-
-        An agent that does not trust the server tells it nothing but what it paid for.
-        """
+        """Return the declining word for an error: its class, or a neutral word."""
+        # An agent that does not trust the server reveals nothing that its epsilon does not cover,
+        # and even the class of an error may depend on the data.
         setup = self._setup()
         private = {"local-epsilon", "epsilon-per-answer"} & set(setup.values if setup else {})
-        return NEUTRAL if private or "epsilon-limit" in self._node else type(error).__name__
+        return NEUTRAL_WORD if private or "epsilon-limit" in self._node else type(error).__name__
 
     def _accept(self, setup: Setup) -> None:
         """Check a setup and store it in the state; raise ValueError for one that cannot work."""
@@ -186,8 +186,8 @@ class TuningClient(NumPyClient):
             if setup.equal_waits and wait != setup.answer_within:
                 raise SettingsError(
                     "node-config `answer-within` must be left unset in a private run, but the run "
-                    f"waits for {setup.answer_within} s and this node for {wait}: how long one "
-                    "agent takes would decide what the others know when they are asked again"
+                    f"waits for {setup.answer_within} s and this node for {wait}: the time that "
+                    "one agent takes would change what other agents know at the next request"
                 )
             limit = owner.evaluation_limit(wait)
             if wait is not None:

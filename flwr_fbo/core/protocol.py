@@ -52,8 +52,8 @@ class Setup:
         Seconds after which an agent replies although its evaluation still runs; None waits for
         the evaluation.
     equal_waits
-        Whether every agent must wait equally long. In a private run it must: an agent that
-        waits longer would decide when the others are asked again, and so what they know then.
+        Whether every agent must wait equally long, as in a private run. Otherwise an agent that
+        waits longer would delay the next requests, and so change what other agents know then.
     """
 
     kind: str

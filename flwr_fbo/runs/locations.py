@@ -56,5 +56,5 @@ def checked_name(name: str) -> str:
 
 
 def owners_books(agent: int) -> Path:
-    """Return the ledger of an owner with a limit: one file over all runs of this machine's user."""
+    """Return the file of an owner's ledger over all runs, for an owner with a limit."""
     return home() / "budgets" / f"agent-{agent:04d}.jsonl"

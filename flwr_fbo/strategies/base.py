@@ -36,7 +36,7 @@ from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
 
-#: Seconds for which a message may travel and start its process, beyond the agent's own wait.
+#: Seconds that a message may take to travel and to start its process, beside the agent's wait.
 MESSAGE_SECONDS = 15.0
 
 
@@ -251,28 +251,31 @@ class FBOStrategy(Strategy):
         )
         self.directory = directory
         self.open_run(parameters, directory.store)
-        self._check_books(directory)
+        self._check_ledger(directory)
         # Written before the first message, so that the guarantee is known whatever happens next.
         directory.write_json("privacy.json", self.server.statement().to_dict())
         self._own_callbacks = [RoundTable(directory.rounds)]
 
     def _seconds_of_a_round(self) -> float | None:
-        """Return how long every round lasts where timing could tell; None where it cannot."""
+        """Return the fixed duration of every round; None where a round ends with its replies."""
         wait = self.options.answer_within
-        # In a simulation one machine is all parties, and there is nobody to tell.
+        # In a simulation one machine holds the data of all parties, so timing reveals nothing.
         if wait is None or self._history is not None or not self._must_wait_equally:
             return None
         return wait + MESSAGE_SECONDS
 
     @property
     def _must_wait_equally(self) -> bool:
-        """Return whether agents that answer early could tell on one another by their timing."""
+        """Return whether the run is private and its agents reply early.
+
+        In such a run, the time that an agent takes could otherwise reveal its data to others.
+        """
         statement = self.server.statement()
         early = self.options.answer_within is not None
         return early and statement.private and statement.trust == "central"
 
-    def _check_books(self, directory: RunDirectory) -> None:
-        """Raise where more was released than the ledger of a private run has charged."""
+    def _check_ledger(self, directory: RunDirectory) -> None:
+        """Raise an error if the run has more releases than its ledger has charged."""
         released = directory.releases.count()
         if self.server.statement().epsilon is None or not released:
             return

@@ -123,11 +123,9 @@ class _Collector:
             self._progress.wait(min(deadline - now, STUCK / 5))
 
     def _sweep(self) -> None:
-        """Pull every open message once more, at the deadline.
-
-        Between two passes the thread rests, longer while few replies come. Without this last
-        pass it would depend on when others replied whether a reply in time counts.
-        """
+        """Pull the reply to every open message once more, at the deadline."""
+        # The thread rests between two passes, and longer while few replies come. Without a last
+        # pass, whether a reply counts would depend on when other nodes replied.
         sweeper = _Puller()
         with self._lock:
             if self._puller is not None:

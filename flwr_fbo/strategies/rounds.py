@@ -56,9 +56,9 @@ class Rounds:
     on_reply
         Called with the numbers of replies and of asked agents whenever a reply arrives.
     seconds
-        How long every round lasts, whoever replies and when; None ends a round with its last
-        reply. A private run whose agents answer early needs this: the time of one agent's
-        evaluation would otherwise decide when the others are asked again, and so what they know.
+        The fixed duration of every round; None ends a round with its last reply. A private run
+        whose agents reply early needs a fixed duration: otherwise the time of one agent's
+        evaluation would decide when other agents are asked again, and so what they know.
     """
 
     def __init__(
