@@ -77,6 +77,7 @@ def data(
         from flwr_fbo.tasks.papers.data.store import sources_named, status
 
         sources, users = sources_named(names or []), users_of_data()
+        # Downloads come first, so that the list shows what is there after them.
         for source in sources if fetch else ():
             _fetch(source, data_dir, yes)
         rows = [

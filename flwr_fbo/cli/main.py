@@ -119,6 +119,7 @@ def run(
 
     Example: flwr-fbo run digits --agents 30 --epsilon 5 --compare local-ts,random
     """
+    # An option that was not given is left out, so that a preset or the method's default applies.
     given: dict[str, Any] = {"task": task, "strategy": strategy, "agents": agents}
     given |= {"rounds": rounds, "seed": seed}
     if epsilon is not None:
@@ -128,6 +129,7 @@ def run(
     if data_dir is not None:
         given["data-dir"] = str(data_dir)
     with user_errors(), clean_stdout(as_json) as stdout:
+        # Imported here, so that `--help` and mistakes need not wait for Flower.
         from flwr_fbo.simulation.simulate import simulate_run
 
         given |= assignments(settings or [])

@@ -125,10 +125,10 @@ def with_tuning(client_fn: ClientFn, tuned: Task | type[Task] | str) -> ClientFn
     >>> app = ClientApp(client_fn=with_tuning(client_fn, hill))
     """
 
-    def with_both(context: Context) -> Client:
+    def client_fn_with_tuning(context: Context) -> Client:
         return _ClientWithTuning(context, client_fn, tuned)
 
-    return with_both
+    return client_fn_with_tuning
 
 
 class _ClientWithTuning(Client):

@@ -231,6 +231,7 @@ def write_result(
     history = by_round(histories, max(0, server.round - 1)) if histories else RoundHistory([], [])
     scored = not histories or history.best_score is not None
     findings = server.findings(histories)
+    # Methods with a common optimum recommend a setting themselves; others do so from the releases.
     recommendation = findings.pop("recommended", None) or server.recommend(
         directory.releases.read()
     )

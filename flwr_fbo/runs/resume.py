@@ -48,6 +48,7 @@ def continued_spec(
     # Task and strategy come first, as they decide which other settings exist.
     for key in ("task", "strategy"):
         check_changes([key] if stated.get(key, known[key]) != known[key] else [], known, stated)
+    # A changed setting replaces the stored one; an unset one falls back to its default.
     kept = {key: value for key, value in config.items() if key not in unset}
     after = RunSpec.from_mapping(_with_task({**kept, **stated}, task))
     wanted = after.to_mapping()
@@ -105,7 +106,7 @@ def why_finished(directory: RunDirectory, changes: Iterable[str]) -> str:
     result = Result.read(directory.root)
     if not result.complete:
         return ""
-    rule = result.stopped_early.partition(":")[0]
+    rule = result.stopped_early.partition(":")[0]  # such as "patience: no gain in 3 rounds"
     if rule in NEEDS_HISTORY and rule not in changes:
         return (
             f"the run was ended by {result.stopped_early}. "

@@ -126,6 +126,7 @@ class RunSpec:
         """
         given = expand_settings(given)
         stated = names_and_values({key: value for key, value in given.items() if value != ""})
+        # The run's own settings name the task and the method, which decide the other keys.
         run = RunSettings.from_mapping(_share(stated, RunSettings))
         task = given["task"] if not isinstance(given.get("task", ""), str) else find(run.task)
         method = find_method(run.strategy, task.seeks)
@@ -141,6 +142,7 @@ class RunSpec:
             presets |= {**method.paper_settings, **task.paper_settings}
         presets = {key: value for key, value in presets.items() if key in keys}
         settings = settings_class.from_mapping(_share(stated, settings_class), presets)
+        # Agents that reply early evaluate in another process, which must import the task.
         if run.answer_within is not None:
             _check_answers_early(run, method)
             check_importable(made)
@@ -169,7 +171,7 @@ def expand_settings(given: Mapping[str, Any]) -> dict[str, Any]:
             f'`{SETTINGS}` must be text such as "epsilon=5 regions=4", but got {text!r}'
         )
     pairs: dict[str, Any] = {}
-    for pair in shlex.split(text):
+    for pair in shlex.split(text):  # as a shell does, so that values in quotes may hold blanks
         key, equals, value = pair.partition("=")
         if not equals or not key or not value:
             raise SettingsError(

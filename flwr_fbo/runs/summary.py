@@ -56,6 +56,7 @@ def compared_text(result: Result, other: Result) -> str:
     gains = np.array([mine[n] - theirs[n] for n in mine if n in theirs])
     if not len(gains):
         return "-"
+    # The standard error over agents, which are the units of the comparison.
     error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else float("nan")
     won, lost = int((gains > 0).sum()), int((gains < 0).sum())
     return (

@@ -53,6 +53,7 @@ class Tracker(Callback):
         if self._journals is None:
             return {}
         agents = run.parameters.agents
+        # A ServerApp under `flwr run` has no history, but its simulation has journals.
         history = run.history or RunHistory(self._journals, agents).refresh()
         numbers = {"evaluations": history.made / agents}
         if history.best_scores:

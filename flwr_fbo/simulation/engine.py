@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from flwr.app import Context
+from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_fbo.clients.client_app import simulated_client_app
@@ -59,20 +60,26 @@ def run(
     if engine == "inline":
         grid = InProcessGrid(clients, agents)
         return serve(spec, grid, directory, callbacks, stopper)
+    served: list[FBOStrategy] = []
+    app = ServerApp()
+
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        served.append(serve(spec, grid, directory, callbacks, stopper))
+
+    _run_with_ray(app, clients, agents)
+    return served[0]
+
+
+def _run_with_ray(app: ServerApp, clients: ClientApp, agents: int) -> None:
+    """Run both apps in Flower's simulation engine; raise SettingsError where Ray is missing."""
     if find_spec("ray") is None:
         raise SettingsError(
             "the engine ray needs the package ray, which is not installed: install "
             "flwr-fbo[simulation], or use --engine inline"
         )
     _share_import_path()
-    from flwr.simulation import run_simulation
-
-    started: list[FBOStrategy] = []
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: Grid, context: Context) -> None:
-        started.append(serve(spec, grid, directory, callbacks, stopper))
+    from flwr.simulation import run_simulation  # slow to import, and needed here only
 
     with _prompt_threads():
         run_simulation(
@@ -84,7 +91,6 @@ def run(
                 "init_args": {**_QUIET},
             },
         )
-    return started[0]
 
 
 @contextlib.contextmanager

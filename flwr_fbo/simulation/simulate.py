@@ -184,6 +184,7 @@ def _simulate(
     baselines = {name: _baseline(spec, given, name) for name in compare}
     root = _new_directory(spec) if folder is None else Path(folder)
     directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)
+    # Stored before the run, so that resume can end an interrupted comparison.
     if baselines:
         directory.write_json("compare.json", {n: _with_agents(b) for n, b in baselines.items()})
     result = _run_to_result(spec, engine, directory, progress, callbacks)
@@ -256,6 +257,7 @@ def _run_to_result(
     callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Run one federation to its end and return its result."""
+    # A simulation owns the journals of its agents, which stopping rules and progress read.
     history = RunHistory(directory.agents, number_of_agents(spec)).refresh()
     stopper = Stopper(spec.run, history)
     with finishing_on_interrupt(stopper, progress), progress_views(progress) as watchers:
@@ -286,7 +288,7 @@ def _run_and_wait(
     journals = [journal_path(directory.agents, n) for n in range(number_of_agents(spec))]
     try:
         strategy = run(spec, directory, engine, callbacks, stopper)
-    except BaseException:
+    except BaseException:  # also Ctrl-C: no worker may outlive the simulation
         wait_for_workers(journals, lambda: True)
         raise
     before, left = stopper.interrupted, sum(map(has_worker, journals))

@@ -222,23 +222,13 @@ class FBOStrategy(Strategy):
                 'DPFTSDE(space={"C": Float(1e-3, 1e3, log=True)}), but is not'
             )
         timeout = o.timeout if timeout is None else timeout
+        # A method with a budget plans no rounds: for it, num_rounds ends the loop in start.
         counts = self.method.server_class.counts_rounds
         rounds = o.num_rounds if num_rounds is None or not counts else num_rounds
         directory = RunDirectory(o.run_dir or run_directory(str(grid.run.run_id)))
         known = directory.read_json("config.json") if directory.holds_a_run else None
+        # A continued run keeps its number of agents, even if fewer nodes are connected now.
         agents = o.num_agents or (known or {}).get("agents") or count_nodes(grid, timeout)
-        config = {
-            **(self._config or self._own_config()),
-            "agents": agents,
-            "rounds": rounds,
-            "timeout": timeout,
-        }
-        if known is None:
-            logger.info("run directory: %s", directory.root)
-            directory.create(config, o.space)
-        else:
-            logger.info("the run continues in %s", directory.root)
-            self._continue(directory, known, config)
         parameters = RunParameters(
             space=o.space,
             agents=agents,
@@ -249,12 +239,30 @@ class FBOStrategy(Strategy):
             ledger=directory.ledger,
             task=self.task,
         )
+        self._store_config(directory, known, parameters)
         self.directory = directory
         self.open_run(parameters, directory.store)
         self._check_ledger(directory)
         # Written before the first message, so that the guarantee is known whatever happens next.
         directory.write_json("privacy.json", self.server.statement().to_dict())
         self._own_callbacks = [RoundTable(directory.rounds)]
+
+    def _store_config(
+        self, directory: RunDirectory, known: Mapping[str, Any] | None, p: RunParameters
+    ) -> None:
+        """Write the ``config.json`` of a new run, or update that of the run in the directory."""
+        config = {
+            **(self._config or self._own_config()),
+            "agents": p.agents,
+            "rounds": p.rounds,
+            "timeout": p.timeout,
+        }
+        if known is None:
+            logger.info("run directory: %s", directory.root)
+            directory.create(config, p.space)
+        else:
+            logger.info("the run continues in %s", directory.root)
+            self._continue(directory, known, config)
 
     def _seconds_of_a_round(self) -> float | None:
         """Return the fixed duration of every round; None where a round ends with its replies."""
@@ -276,6 +284,8 @@ class FBOStrategy(Strategy):
 
     def _check_ledger(self, directory: RunDirectory) -> None:
         """Raise an error if the run has more releases than its ledger has charged."""
+        # The ledger is charged before a release is drawn, so there can never be more releases
+        # than charges unless the ledger was lost.
         released = directory.releases.count()
         if self.server.statement().epsilon is None or not released:
             return
@@ -307,7 +317,7 @@ class FBOStrategy(Strategy):
         that was fixed when the run got more rounds.
         """
         kind = type(self.settings)
-        keys = kind.keys()
+        keys = kind.keys()  # config.json also holds the settings of the run and of the task
         before = kind.from_mapping({k: v for k, v in known.items() if k in keys})
         wanted = {**settings_to_store(before), **self.stated}
         # The noise of a private run was planned for its releases: more rounds release no more.
@@ -319,10 +329,8 @@ class FBOStrategy(Strategy):
         differing = [k for k in {**known, **config} if known.get(k) != config.get(k)]
         check_changes([key for key in differing if key not in fixed], known, config)
         stored = directory.root / "space.json"
-        if (
-            stored.exists()
-            and Space.from_dict(directory.read_json(stored.name)) != self.options.space
-        ):
+        space = Space.from_dict(directory.read_json(stored.name)) if stored.exists() else None
+        if space is not None and space != self.options.space:
             raise SettingsError(
                 f"`space` must stay what {stored} holds: with another space it would be another "
                 "run; choose another `run_dir`"
@@ -414,7 +422,7 @@ class FBOStrategy(Strategy):
         closed = 0
         while not self.server.finished and not self.stopped:
             report = self._run_round(grid)
-            if report is None:
+            if report is None:  # nobody replied: the same round is asked again
                 continue
             closed += 1
             if self.stop(report):
@@ -430,24 +438,22 @@ class FBOStrategy(Strategy):
             raise RuntimeError("the run has no directory: call start, or use Flower's own loop")
         histories = [] if self._history is None else self._history.refresh().evaluations
         self._checkpoint(now=True)
-        result = write_result(
-            FinishedRun(
-                task="" if self.task is None else self.task.name,
-                metric="score" if self.task is None else self.task.metric,
-                method=self.method.name,
-                agents=p.agents,
-                rounds=p.rounds,
-                seed=p.seed,
-                server=self.server,
-                reports=self.reports,
-                seconds=time.monotonic() - self._began,
-                stopper=self.stopper,
-                stopped=self.stopped,
-                may_leave_rounds_out=self.options.answer_within is not None,
-            ),
-            directory,
-            histories,
+        finished = FinishedRun(
+            task="" if self.task is None else self.task.name,
+            metric="score" if self.task is None else self.task.metric,
+            method=self.method.name,
+            agents=p.agents,
+            rounds=p.rounds,
+            seed=p.seed,
+            server=self.server,
+            reports=self.reports,
+            seconds=time.monotonic() - self._began,
+            stopper=self.stopper,
+            stopped=self.stopped,
+            may_leave_rounds_out=self.options.answer_within is not None,
         )
+        result = write_result(finished, directory, histories)
+        # Fed-PNE's picture is drawn here, as a method may not import the report.
         if result.findings.get("tree"):
             arity = int(getattr(self.settings, "arity", 2))
             (directory.root / "tree.svg").write_text(tree_svg(result.findings["tree"], arity))
@@ -474,6 +480,7 @@ class FBOStrategy(Strategy):
             return None
         self.reports.append(report)
         self._checkpoint()
+        # Callbacks see the round's evaluations, so the journals are read before they are called.
         if self._history is not None:
             self._history.refresh()
         self._notify("on_round", report)

@@ -121,8 +121,10 @@ def explicit(init: Callable[Concatenate[S, P], None]) -> Callable[Concatenate[S,
                 near = difflib.get_close_matches(name, known, n=1)
                 hint = f"; did you mean `{near[0]}`?" if near else ""
                 raise ArgumentError(f"{written}() has no argument `{name}`{hint}")
+        # Only the given arguments, and never the defaults of the signature.
         options = {k: v for k, v in given.items() if k in StrategyOptions.names()}
         stated = {kebab(k): v for k, v in given.items() if k not in options}
         self._configure(options, stated)  # type: ignore[attr-defined]
 
+    # mypy sees the wrapper of functools, whose first parameter is named.
     return cast("Callable[Concatenate[S, P], None]", checked_init)

@@ -65,6 +65,7 @@ class Registration:
     def update(self, grid: Grid, setup: Setup, timeout: float) -> None:
         """Send the setup to nodes that are new, have come back or have lost their setup."""
         online = set(grid.get_node_ids())
+        # A node that comes back may be another process with another agent, and registers again.
         self.roster.forget_absent(online)
         self._failed = {n: f for n, f in self._failed.items() if n in online}
         due = [node for node in sorted(online) if self._due(node)]
@@ -82,6 +83,7 @@ class Registration:
     def _claims(self, grid: Grid, nodes: list[int], setup: Setup, timeout: float) -> dict[int, str]:
         """Return the name of the agent that each node claims to speak for."""
         claims: dict[int, str] = {}
+        # The door of a node never changes: a node that has shown its door is not probed again.
         with_client = [node for node in nodes if self._doors.get(node) == wire.CLIENT_DOOR]
         others = [node for node in nodes if node not in with_client]
         no_handler = self._set_up(grid, others, wire.HANDLER_DOOR, setup, timeout, claims)

@@ -34,6 +34,7 @@ class Roster:
         refusals = []
         for node, name in sorted(claims.items(), key=lambda item: _natural(item[1])):
             if name not in self.names:
+                # Weights and noise are made for this number of agents, so no place can be added.
                 if len(self.names) == self.size:
                     refusals.append(
                         f"node {node} is refused: the run is for {self.size} agents, and all "
@@ -42,6 +43,7 @@ class Roster:
                     continue
                 self.names.append(name)
             agent = self.names.index(name)
+            # Two nodes with the same partition would write to the same journal.
             if agent in self._node_of:
                 refusals.append(
                     f"node {node} is refused: another node already speaks for agent {name}"

@@ -107,6 +107,8 @@ def serve_run(
         clear = (result.details.recommendation or {}).get("clear", True)
         doubt = "" if clear else " (no clearer than noise)"
         logger.info("recommended to all: %s%s", params_text(result.recommended), doubt)
+    logger.info("privacy: %s", result.privacy)
+    logger.info("results: %s", result.run_dir)
     logger.info("each agent's own best is in its own journal, on its own machine")
     return result
 
