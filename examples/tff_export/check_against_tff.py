@@ -4,8 +4,8 @@
 
 Without an argument a small database of random images is written first. The script unpacks it,
 lets ``export_emnist.py`` read it with the real TensorFlow Federated in an environment that uv
-makes (2.3 GB at the first time), reads it with ``flwr_fbo.tasks.papers.data.emnist``, and compares client
-ids, splits, labels and every pixel. It exits 0 only if all are identical.
+makes (2.3 GB at the first time), reads it with ``flwr_fbo.tasks.papers.data.emnist``, and compares
+client ids, splits, labels and every pixel. It exits 0 only if all are identical.
 """
 
 from __future__ import annotations

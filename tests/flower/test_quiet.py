@@ -55,7 +55,7 @@ def leaking(params: Any) -> float:
     raise RuntimeError(SECRET)
 
 
-class Broken(Exception):
+class BrokenError(Exception):
     """An error whose text quotes data."""
 
 
@@ -111,14 +111,14 @@ def test_an_agent_that_trusts_nobody_names_no_class_of_error(
     tmp_path: Path, private: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(self: Any, *given: Any) -> Any:
-        raise Broken(SECRET)
+        raise BrokenError(SECRET)
 
     monkeypatch.setattr("flwr_fbo.methods.thompson.agent.ThompsonAgent.answer", fail)
     given: dict[str, Any] = {"local_epsilon": 3.0} if private else {}
     strategy = FTS(initial_points=2, features=8, refit_every=0, **given)
     strategy.open_run(RunParameters(SPACE, 2, 1, timeout=0.3))
     strategy.run(InProcessGrid(simulated_client_app(hill, tmp_path), 2))
-    assert strategy.reports[0].declined == {"error" if private else "Broken": 2}
+    assert strategy.reports[0].declined == {"error" if private else "BrokenError": 2}
 
 
 class Late(InProcessGrid):

@@ -138,8 +138,8 @@ class TestLDP:
 
     def test_budgets_that_run_out_end_the_run_incomplete(self, tmp_path: Path) -> None:
         done = flwr_fbo(
-            "run", "ldp-synthetic", "--strategy", "ldp-tgp", *SMALL, "--set", "epsilon-per-answer=1",
-            "--epsilon", "3", "--engine", "inline", "--json", cwd=tmp_path,
+            "run", "ldp-synthetic", "--strategy", "ldp-tgp", *SMALL, "--engine", "inline", "--json",
+            "--set", "epsilon-per-answer=1", "--epsilon", "3", cwd=tmp_path,
         )  # fmt: skip
         assert done.returncode == 1
         found: dict[str, Any] = json.loads(done.stdout)

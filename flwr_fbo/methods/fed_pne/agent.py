@@ -121,7 +121,8 @@ class FedPNEAgent:
         if not self.settings.private:
             return None
         delta = self.settings.promised_delta
-        return guarantees_of(self._released("deviations"), self._released("pulls"), delta)
+        pulls = self._released("pulls").astype(np.int64)
+        return guarantees_of(self._released("deviations"), pulls, delta)
 
     @property
     def clipped(self) -> int:

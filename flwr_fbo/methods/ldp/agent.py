@@ -85,8 +85,8 @@ class RewardAgent:
         bounded = limit is not None or budget is not None or self._costs
         if self._mechanism is None and bounded:
             raise checks.PrivacyError(
-                "the setup must have an epsilon for an agent with a privacy limit, or whose answers "
-                "were private before, but the setup has none"
+                "the setup must have an epsilon for an agent with a privacy limit, or with private "
+                "answers in its journal, but the setup has none"
             )
 
     @property
