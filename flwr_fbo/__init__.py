@@ -1,6 +1,7 @@
 """Federated Bayesian optimisation with real privacy, as a Flower plugin.
 
-Everything below is imported when it is first used, so that ``import flwr_fbo`` costs nothing.
+The public names are imported at their first use, so that ``import flwr_fbo`` is fast. Names from
+:mod:`flwr_fbo.runs.trackers` and :mod:`flwr_fbo.strategies.accountant` are imported from there.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from flwr_fbo.tasks.task import Task as Task
     from flwr_fbo.tasks.task import task as task
 
-#: Where each name really lives.
+#: The module of each public name.
 _PUBLIC = {
     "DPFTSDE": "flwr_fbo.strategies.dp_fts_de",
     "FTS": "flwr_fbo.strategies.fts",
@@ -74,9 +75,9 @@ __all__ = [*_PUBLIC]
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(_PUBLIC[name]), name)
-    globals()[name] = found
-    return found
+    value = getattr(importlib.import_module(_PUBLIC[name]), name)
+    globals()[name] = value  # so that __getattr__ is called once for each name
+    return value
 
 
 def __dir__() -> list[str]:

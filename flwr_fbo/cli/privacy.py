@@ -1,4 +1,4 @@
-"""``flwr-fbo privacy`` and ``audit``: what a private run costs, and whether that is true."""
+"""The commands ``flwr-fbo privacy`` and ``audit``, which plan and attack the privacy of a run."""
 
 from __future__ import annotations
 
@@ -23,26 +23,44 @@ if TYPE_CHECKING:
 
 
 def privacy(
-    agents: Annotated[int | None, typer.Option(help="How many take part.")] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds after the initial points.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Budget; the noise is planned.")] = None,
-    noise_multiplier: Annotated[float | None, typer.Option(help="z; with --sampling-rate.")] = None,
-    sampling_rate: Annotated[float | None, typer.Option(help="q; planned with --epsilon.")] = None,
-    delta: Annotated[float | None, typer.Option(help="min(1e-5, 1/(10 N)) where unset.")] = None,
-    features: Annotated[int, typer.Option(help="M, for the noise against the signal.")] = 200,
-    regions: Annotated[int, typer.Option(help="P, for the same.")] = 1,
+    agents: Annotated[int | None, typer.Option(help="Number of agents (N).")] = None,
+    rounds: Annotated[
+        int | None, typer.Option(help="Number of rounds after the initial points.")
+    ] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(help="Privacy budget of the whole run, for which the noise is planned."),
+    ] = None,
+    noise_multiplier: Annotated[
+        float | None,
+        typer.Option(help="Noise over sensitivity (z), given with --sampling-rate."),
+    ] = None,
+    sampling_rate: Annotated[
+        float | None,
+        typer.Option(help="Probability that a release counts an agent (q)."),
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(help="Delta of epsilon; where unset, min(1e-5, 1/(10 N)).")
+    ] = None,
+    features: Annotated[
+        int, typer.Option(help="Number of random features (M), to compare noise with signal.")
+    ] = 200,
+    regions: Annotated[
+        int, typer.Option(help="Number of sub-regions (P), to compare noise with signal.")
+    ] = 1,
     publish: Annotated[
         Path | None,
         typer.Option(
             metavar="JOURNAL",
-            help="Instead of planning: the cost of publishing a model of this journal.",
+            help="Print the cost of publishing a model of this journal, instead of a plan.",
         ),
     ] = None,
     training_epsilon: Annotated[
-        float | None, typer.Option(help="With --publish: epsilon of one evaluation's training.")
+        float | None,
+        typer.Option(help="With --publish: epsilon of the training in one evaluation."),
     ] = None,
     training_delta: Annotated[
-        float, typer.Option(help="With --publish: delta of one evaluation's training.")
+        float, typer.Option(help="With --publish: delta of the training in one evaluation.")
     ] = 0.0,
     training_event: Annotated[
         Path | None,
@@ -57,21 +75,23 @@ def privacy(
     ] = False,
     statement: Annotated[
         Path | None,
-        typer.Option(metavar="RUN", help="Instead of planning: the statement of this run."),
+        typer.Option(
+            metavar="RUN", help="Print the privacy statement of this run, instead of a plan."
+        ),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Plan a private run: its noise, its epsilon by round, and what else it could cost.
+    """Plan a private run: print its noise, its epsilon by round, and the cost of other plans.
 
-    With --epsilon the releases are those of `flwr-fbo run` for a task that states the range of its
-    scores (without, an agent's vector is a tenth shorter); with --noise-multiplier and
-    --sampling-rate there is one a round, as in the paper.
+    With --epsilon the releases are those of `flwr-fbo run` for a task with a known range of scores
+    (without a range, an agent's vector is a tenth shorter). With --noise-multiplier and
+    --sampling-rate there is one release per round, as in the paper.
 
-    With --publish the command says instead what a party's published model costs the people in its
-    data: all trainings of the search count, not only the winner's. --delta is then the total
-    delta; where unset, 1e-5, or twice what the trainings have together.
+    With --publish the command prints what a party's published model costs the people in its data.
+    All trainings of the search count, not only that of the winner. --delta is then the total
+    delta; where unset, 1e-5, or twice the sum over the trainings.
 
-    With --statement the command prints the privacy statement of a run directory as a page to file.
+    With --statement the command prints the privacy statement of a run directory as a page of text.
 
     Example: flwr-fbo privacy --agents 200 --rounds 40 --noise-multiplier 1 --sampling-rate 0.25
 
@@ -80,8 +100,8 @@ def privacy(
     made: PrivacyForecast | PublishedModel
     with user_errors():
         if statement is not None:
-            found = _statement(statement)
-            print(json.dumps(found.to_dict()) if as_json else found.to_page(), end="")
+            stated = _statement(statement)
+            print(json.dumps(stated.to_dict()) if as_json else stated.to_page(), end="")
             return
         if publish is not None:
             training = _training(training_epsilon, training_delta, training_event)
@@ -189,27 +209,34 @@ def audit(
         Path | None, typer.Argument(help="Directory of a run of dp-fts-de, to audit its settings.")
     ] = None,
     agents: Annotated[int | None, typer.Option(help="Number of agents; 7 where unset.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Budget of the run.")] = None,
+    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of the whole run.")] = None,
     noise_multiplier: Annotated[
-        float | None, typer.Option(help="z, noise over sensitivity; 1 where epsilon is unset.")
+        float | None,
+        typer.Option(help="Noise over sensitivity (z); 1 where --epsilon is unset too."),
     ] = None,
-    rounds: Annotated[int | None, typer.Option(help="Rounds of the run; 10 where unset.")] = None,
+    rounds: Annotated[int | None, typer.Option(help="Number of rounds; 10 where unset.")] = None,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="Any other setting of dp-fts-de.")
+        list[str] | None,
+        typer.Option(
+            "--set", help="Any other setting of dp-fts-de, as key=value; may be repeated."
+        ),
     ] = None,
     trials: Annotated[
-        int | None, typer.Option(help="Attacks on each of two inputs; at most 4000 where unset.")
+        int | None,
+        typer.Option(help="Number of attacks on each of two inputs; at most 4000 where unset."),
     ] = None,
-    confidence: Annotated[float, typer.Option(help="Confidence of the verdict.")] = 0.99,
+    confidence: Annotated[
+        float, typer.Option(help="Probability, at least, with which a true claim passes.")
+    ] = 0.99,
     fast: Annotated[
-        bool, typer.Option("--fast", help="Attack one release, not the whole schedule.")
+        bool, typer.Option("--fast", help="Attack one release instead of the whole schedule.")
     ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Attack the releases of a run, and test whether they reveal more than is claimed.
 
-    With RUN_DIR, agents, rounds and settings are those of that run. Exits with 1 when the claim
-    does not stand. A run that passes is not proven: the attack found nothing.
+    With RUN_DIR, the agents, rounds and settings are those of that run. The command exits with 1
+    when the attack refutes the claim. An attack that finds nothing does not prove the claim.
 
     Example: flwr-fbo audit --epsilon 4 --agents 30 --rounds 20
     """
@@ -222,13 +249,13 @@ def audit(
         else:
             own = {"--agents": agents, "--rounds": rounds, "--set": settings, "--epsilon": epsilon}
             audited = _settings_of_run(run_dir, {**own, "--noise-multiplier": noise_multiplier})
-        found: AuditResult | ScheduleAudit
+        result: AuditResult | ScheduleAudit
         if fast:
-            found = audit_release(*audited, trials=trials or 4000, confidence=confidence)
+            result = audit_release(*audited, trials=trials or 4000, confidence=confidence)
         else:
-            found = audit_schedule(*audited, trials=trials, confidence=confidence)
-        print(json.dumps(found.to_dict()) if as_json else found.to_text())
-        if not found.passed:
+            result = audit_schedule(*audited, trials=trials, confidence=confidence)
+        print(json.dumps(result.to_dict()) if as_json else result.to_text())
+        if not result.passed:
             raise typer.Exit(FAILED)
 
 

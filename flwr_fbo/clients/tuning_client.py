@@ -265,7 +265,7 @@ _setups: OrderedDict[str, Setup] = OrderedDict()
 def _prepared(task: Task, partition: Partition, journals: Path) -> Task:
     """Return the task with this agent's data, prepared at most once in a process."""
     identity = (type(task).__qualname__, task.name, task.settings)
-    # The folder of journals stands for the run, so that each run prepares its data anew.
+    # The folder of journals stands for the run, so that each run prepares its own data.
     key = (*identity, str(journals), partition.index, partition.count, partition.seed)
     if key not in _tasks:
         prepared = copy.copy(task)

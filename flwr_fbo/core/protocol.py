@@ -82,8 +82,8 @@ class Setup:
         # Parsed once: every message makes a new agent, and agents share the setup object.
         if settings not in self._read:
             self._read[settings] = settings.from_mapping(self.values)
-        found: S = self._read[settings]
-        return found
+        values: S = self._read[settings]
+        return values
 
     @cached_property
     def _read(self) -> dict[type[Settings], Any]:

@@ -210,14 +210,14 @@ class Method:
     @property
     def settings_class(self) -> type[Settings]:
         """Return the class of the method's settings."""
-        found: type[Settings] = load_attribute(self.settings)
-        return found
+        settings: type[Settings] = load_attribute(self.settings)
+        return settings
 
     @property
     def server_class(self) -> type[MethodServer]:
         """Return the class of the method's server."""
-        found: type[MethodServer] = load_attribute(self.server)
-        return found
+        server: type[MethodServer] = load_attribute(self.server)
+        return server
 
     @property
     def strategy_class(self) -> Any:

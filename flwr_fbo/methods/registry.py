@@ -23,23 +23,23 @@ ENTRY_POINTS = "flwr_fbo.methods"
 @cache
 def _registered() -> tuple[list[Method], dict[str, str]]:
     """Return all methods, and the error of each entry point that cannot be used."""
-    found: list[Method] = []
+    methods: list[Method] = []
     for folder in FOLDERS:
-        found += importlib.import_module(f"flwr_fbo.methods.{folder}").METHODS
+        methods += importlib.import_module(f"flwr_fbo.methods.{folder}").METHODS
     broken: dict[str, str] = {}
     for point in entry_points(group=ENTRY_POINTS):
         try:
             theirs = _methods_of(point)
-            clash = {m.name for m in theirs} & {m.name for m in found}
+            clash = {m.name for m in theirs} & {m.name for m in methods}
             if clash:
                 raise SettingsError(
                     f"the entry point {point.name!r} of {_origin(point)} registers the method "
                     f"{min(clash)!r}, which is registered already"
                 )
-            found += theirs
+            methods += theirs
         except SettingsError as error:  # one broken package must not stop all other methods
             broken[point.name] = str(error)
-    return found, broken
+    return methods, broken
 
 
 def _origin(point: EntryPoint) -> str:

@@ -81,8 +81,8 @@ class Newcomer:
     @property
     def best(self) -> tuple[dict[str, Value], float] | None:
         """Return the best parameter values and their score; None before the first score."""
-        found = self._sampler.best()
-        return None if found is None else (self._space.from_unit(found[0]), found[1])
+        best = self._sampler.best()
+        return None if best is None else (self._space.from_unit(best[0]), best[1])
 
 
 def join(run_dir: str | Path, seed: int = 0) -> Newcomer:

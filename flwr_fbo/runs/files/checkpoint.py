@@ -91,11 +91,11 @@ class RunStore:
             )
         released = state["server"].get("released")
         if released is not None:
-            found = [self._releases.at(t) for t in released["rounds"]]
+            releases = [self._releases.at(t) for t in released["rounds"]]
             self._stored.update(released["rounds"])
-            vectors = [release.vector for release in found]
+            vectors = [release.vector for release in releases]
             released["vectors"] = np.stack(vectors) if vectors else np.empty(0)
-            released["deviations"] = np.array([release.deviation for release in found])
+            released["deviations"] = np.array([release.deviation for release in releases])
             released["rounds"] = np.array(released["rounds"], dtype=np.int64)
         return state
 
