@@ -53,6 +53,7 @@ class AgentApp(ClientApp):
 
     @cached_property
     def _parcel(self) -> bytes:
+        """Return the task finder as bytes, pickled once."""
         return _pickled(self._find_task)
 
 

@@ -141,7 +141,7 @@ class _ClientWithTuning(Client):
 
     @property
     def _own(self) -> Client:
-        """The client that the app's own function makes, made only where a message is for it."""
+        """Return the client of the app's own function, which is made only for its own messages."""
         return self._client_fn(self._context).to_client()
 
     def _client_for(self, config: Mapping[str, Any]) -> Client:

@@ -87,6 +87,7 @@ class Setup:
 
     @cached_property
     def _read(self) -> dict[type[Settings], Any]:
+        """Return the settings that were parsed already, by their class."""
         return {}
 
     def to_dict(self) -> dict[str, Any]:

@@ -94,6 +94,7 @@ class FBOStrategy(Strategy):
     def _initialise(
         self, method: Method, settings: Settings, options: StrategyOptions, stated: dict[str, Any]
     ) -> None:
+        """Initialise the strategy, for constructors and for class methods that make strategies."""
         self.method, self.settings, self.options, self.stated = method, settings, options, stated
         self.callbacks: list[Callback] = list(options.callbacks)
         self._own_callbacks: list[Callback] = []

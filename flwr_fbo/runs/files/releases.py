@@ -61,8 +61,10 @@ class ReleaseFiles:
         return [self.at(t) for t in sorted(map(_round_of, self.folder.glob("round-*.npz")))]
 
     def _path(self, round: int) -> Path:
+        """Return the file of the release of a round."""
         return self.folder / f"round-{round:04d}.npz"
 
 
 def _round_of(path: Path) -> int:
+    """Return the round of a release's file."""
     return int(path.stem.removeprefix("round-"))

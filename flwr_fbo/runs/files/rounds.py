@@ -60,6 +60,7 @@ class RoundTable(Callback):
 
 
 def _last_byte(path: Path) -> bytes:
+    """Return the last byte of a file that is not empty."""
     with path.open("rb") as file:
         file.seek(-1, os.SEEK_END)
         return file.read(1)
