@@ -23,8 +23,10 @@ from flwr_fbo.privacy.attack import BOUNDS
 from flwr_fbo.privacy.audit import AuditResult
 from flwr_fbo.privacy.entropy import Entropy
 
-#: The default number of trials makes this many releases at most: under a minute on one core.
-WORK = 160_000
+#: The default number of trials draws this many releases: about half a minute on one core.
+WORK = 200_000
+#: The most trials by default, and the fewest for a very long schedule.
+MOST_TRIALS, FEWEST_TRIALS = 20_000, 200
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,7 @@ def audit_schedule(
         N and T.
     trials : int, optional
         The number of fresh trials on each of two neighbouring inputs, beside half as many pilot
-        trials; by default 4,000, or fewer for a long schedule.
+        trials; by default as many as half a minute allows.
     confidence : float
         The probability, at least, with which a correct run passes.
     entropy : Entropy, optional
@@ -110,7 +112,9 @@ def audit_schedule(
     checks.open_unit("confidence", confidence)
     run = AuditedRun(settings, agents, rounds, entropy)
     if trials is None:
-        trials = max(200, min(4000, WORK // (4 * len(run.rounds))))
+        # Fresh trials of two inputs, half as many pilot trials, and as many without any reply.
+        affordable = WORK // (4 * len(run.rounds))
+        trials = max(FEWEST_TRIALS, min(MOST_TRIALS, affordable))
     checks.count("trials", trials, low=100)
     error = (1.0 - confidence) / (BOUNDS + audit_books.TESTS)
     pilot, fresh = run.trials(trials // 2), run.trials(trials)
