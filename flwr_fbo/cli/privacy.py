@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from flwr_fbo.privacy.statement import PrivacyStatement
     from flwr_fbo.privacy.trainings import Training
 
+#: What is audited where no epsilon, noise or run is given. Of 7 agents in 4 sub-regions, one is
+#: alone at home and has the largest weights by far; releases are sampled, and more than two.
+AUDITED = {
+    "epsilon": 8, "regions": 4, "features": 4, "sampling-rate": 0.5, "releases": "0,1,2,4,8",
+}  # fmt: skip
+
 
 def privacy(
     agents: Annotated[int | None, typer.Option(help="Number of agents (N).")] = None,
@@ -209,10 +215,15 @@ def audit(
         Path | None, typer.Argument(help="Directory of a run of dp-fts-de, to audit its settings.")
     ] = None,
     agents: Annotated[int | None, typer.Option(help="Number of agents; 7 where unset.")] = None,
-    epsilon: Annotated[float | None, typer.Option(help="Privacy budget of the whole run.")] = None,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(
+            help="Privacy budget of the whole run; 8 where --noise-multiplier is unset too."
+        ),
+    ] = None,
     noise_multiplier: Annotated[
         float | None,
-        typer.Option(help="Noise over sensitivity (z); 1 where --epsilon is unset too."),
+        typer.Option(help="Noise over sensitivity (z); from the budget where unset."),
     ] = None,
     rounds: Annotated[int | None, typer.Option(help="Number of rounds; 10 where unset.")] = None,
     settings: Annotated[
@@ -223,7 +234,7 @@ def audit(
     ] = None,
     trials: Annotated[
         int | None,
-        typer.Option(help="Number of attacks on each of two inputs; at most 4000 where unset."),
+        typer.Option(help="Number of attacks on each of two inputs; half a minute where unset."),
     ] = None,
     confidence: Annotated[
         float, typer.Option(help="Probability, at least, with which a true claim passes.")
@@ -269,14 +280,13 @@ def _audited_settings(
     """Return settings, agents and rounds of an audit without a run."""
     from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 
-    # 7 agents in 4 sub-regions: one agent is alone at home, and has the largest weights by far.
-    stated: dict[str, Any] = {"features": 4, "regions": 4, **assignments(settings)}
+    stated: dict[str, Any] = assignments(settings)
+    if epsilon is None and noise_multiplier is None:
+        stated = {**AUDITED, **stated}
     if epsilon is not None:
         stated["epsilon"] = epsilon
-    else:
-        stated.setdefault("sampling-rate", 0.5)
-    if noise_multiplier is not None or epsilon is None:
-        stated["noise-multiplier"] = 1.0 if noise_multiplier is None else noise_multiplier
+    if noise_multiplier is not None:
+        stated["noise-multiplier"] = noise_multiplier
     chosen = DPFTSDESettings.from_mapping(stated)
     return chosen, 7 if agents is None else agents, 10 if rounds is None else rounds
 
