@@ -52,17 +52,17 @@ FEDERATED: dict[str, tuple[str, dict[str, Any]]] = {
     "our agent, alone": ("local-ts", OWN),
     "DP-FTS-DE, paper (q .35, z 1)": ("dp-fts-de", PAPER),
     "ours, no privacy": ("dp-fts-de", {}),
-    "ours, epsilon 8": ("dp-fts-de", {"epsilon": 8.0}),
-    "ours, epsilon 4": ("dp-fts-de", {"epsilon": 4.0}),
-    "ours, epsilon 2": ("dp-fts-de", {"epsilon": 2.0}),
-    "ours, epsilon 1": ("dp-fts-de", {"epsilon": 1.0}),
+    "ours, epsilon 8": ("dp-fts-de", {"epsilon": 8.0, "delta-rule": "paper"}),
+    "ours, epsilon 4": ("dp-fts-de", {"epsilon": 4.0, "delta-rule": "paper"}),
+    "ours, epsilon 2": ("dp-fts-de", {"epsilon": 2.0, "delta-rule": "paper"}),
+    "ours, epsilon 1": ("dp-fts-de", {"epsilon": 1.0, "delta-rule": "paper"}),
 }
 JOINED = {
     "ours, no privacy": {},
-    "ours, epsilon 8": {"epsilon": 8.0},
-    "ours, epsilon 4": {"epsilon": 4.0},
-    "ours, epsilon 2": {"epsilon": 2.0},
-    "ours, epsilon 1": {"epsilon": 1.0},
+    "ours, epsilon 8": {"epsilon": 8.0, "delta-rule": "paper"},
+    "ours, epsilon 4": {"epsilon": 4.0, "delta-rule": "paper"},
+    "ours, epsilon 2": {"epsilon": 2.0, "delta-rule": "paper"},
+    "ours, epsilon 1": {"epsilon": 1.0, "delta-rule": "paper"},
 }
 #: Evaluations of every party before one joins, and of the one that joins.
 BEFORE, AFTER = 20, 10

@@ -75,7 +75,7 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fts": {"strategy": "fts"},
     "fts, local budgets": {"strategy": "fts", "local-epsilon": 8.0, "local-answers": 12},
     "fed-pne": {"task": "faults:hill", "strategy": "fed-pne", "budget": 12},
-    "ldp-ata": {"strategy": "ldp-ata", "budget": 9, "epsilon": 2.0, "epsilon-limit": 60.0,
+    "ldp-ata": {"strategy": "ldp-ata", "budget": 9, "epsilon": 60.0, "epsilon-per-answer": 2.0,
                 "bound": 1.0, "noise-bound": 0.1},
 }  # fmt: skip
 #: An agent whose worker is given time enough to finish: a run as if it had none.

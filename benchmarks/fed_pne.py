@@ -270,10 +270,10 @@ def privacy() -> None:
         rows.append((agents, "none", "-", *measure(agents)))
         for noise in ("mean", "reward"):
             for epsilon in (0.1, 0.5, 1.0, 4.0):
-                found = measure(agents, noise_on=noise, epsilon=epsilon)
+                found = measure(agents, noise_on=noise, epsilon_per_reward=epsilon)
                 rows.append((agents, f"one reward, on the {noise}", epsilon, *found))
         for epsilon in (2.0, 8.0, 32.0):
-            values = {"protects": "user", "epsilon": epsilon, "most_means": 30}
+            values = {"epsilon": epsilon, "most_means": 30}
             rows.append((agents, "one user, 30 releases", epsilon, *measure(agents, **values)))
     table(
         "M | protects | epsilon set | regret per 1000 pulls | gap of the recommended point "

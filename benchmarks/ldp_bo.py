@@ -23,6 +23,7 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.settings import kebab
 from flwr_fbo.core.space import Categorical, Space
 from flwr_fbo.methods.ldp.learner import Learner, UpperConfidence
 from flwr_fbo.methods.ldp.learners import make_learner
@@ -91,7 +92,8 @@ def play(
 ) -> tuple[Array, Learner, float]:
     """One trial: regret by play, the learner at the end, seconds."""
     given = {"budget": plays, **values}
-    settings = LDPSettings.from_mapping(given, bandit.presets)
+    named = {kebab(key): value for key, value in given.items()}
+    settings = LDPSettings.from_mapping(named, bandit.presets)
     learner = make_learner(learner_class(name), bandit.space, settings, trial, bandit.covariance)
     rng = np.random.default_rng([trial, 99])
     gaps = bandit.mean.max() - bandit.mean
@@ -277,7 +279,7 @@ def section_confidence(bench: Bench) -> None:
 def _coverage(name: str, trial: int, plays: int, preset: str) -> float:
     bandit = synthetic(trial)
     values = {"budget": plays, "epsilon_per_answer": 1.0, "constants": preset}
-    settings = LDPSettings.from_mapping(values, bandit.presets)
+    settings = LDPSettings.from_mapping({kebab(k): v for k, v in values.items()}, bandit.presets)
     learner = make_learner(learner_class(name), bandit.space, settings, trial, bandit.covariance)
     assert isinstance(learner, UpperConfidence)
     rng = np.random.default_rng([trial, 99])

@@ -189,9 +189,9 @@ def wired(name: str) -> dict[str, dict[str, Any]]:
         return {f"{STEPS} rounds": OWN}
     if name == "fed-pne":
         pulled = {"task": "garland", "budget": 200}
-        return {"T = 200": pulled, "T = 200, epsilon 5": {**pulled, "epsilon": 5.0}}
+        return {"T = 200": pulled, "T = 200, epsilon 5": {**pulled, "epsilon-per-reward": 5.0}}
     if name.startswith("ldp-"):
-        return {"T = 100, epsilon 1": {**REWARDS, "epsilon": 1.0}}
+        return {"T = 100, epsilon 1": {**REWARDS, "epsilon-per-answer": 1.0}}
     if name in ("ata", "tgp", "moma", "uniform"):
         return {"T = 100": REWARDS}
     if name == "gp-ucb":  # two methods, by what the task seeks

@@ -165,6 +165,8 @@ def shape(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
 def learner(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     """Cumulative regret of a learner of LDP-BO over what uniform play costs on average."""
     values = {k: v for k, v in settings.items() if k not in ("learner", "problem", "plays", "law")}
+    if "epsilon" in values:  # the paper's, which is what one answer costs
+        values["epsilon_per_answer"] = values.pop("epsilon")
     problem, plays = settings["problem"], int(settings["plays"])
     if problem in ("light", "stocks"):
         bandit = ldp_bo.real(problem)

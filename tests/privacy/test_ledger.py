@@ -198,7 +198,9 @@ def test_a_lost_ledger_or_key_is_refused(tmp_path):
         Ledger.resume(path, HEADER)
 
 
-@pytest.mark.parametrize("damage", ["", "{}", "[]", '{"key": "00", "lines": 4, "hash": ""}', "\x00"])
+@pytest.mark.parametrize(
+    "damage", ["", "{}", "[]", '{"key": "00", "lines": 4, "hash": ""}', "\x00"]
+)
 def test_a_damaged_key_is_refused(tmp_path, damage):
     path = tmp_path / "ledger"
     written(path, EVENTS)

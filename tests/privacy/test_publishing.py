@@ -436,7 +436,10 @@ def test_the_command_reads_an_event(journal: Path, tmp_path: Path) -> None:
         ),
         (("--publish", "JOURNAL", "--training-event", "JOURNAL"), "must hold one dp-accounting"),
         (("--publish", "EMPTY", "--training-epsilon", "1"), "holds no evaluation"),
-        (("--rounds", "3"), "either --agents and --rounds, or --publish, must be given"),
+        (
+            ("--rounds", "3"),
+            "either --agents and --rounds, or --publish, or --statement must be given",
+        ),
         (
             ("--publish", "JOURNAL", "--training-epsilon", "1", "--training-delta", "2"),
             "`delta` must be",

@@ -15,7 +15,7 @@ from flwr_fbo.tasks.papers.networks import (
     _softmax,
     _step,
     accuracy,
-    fit,
+    fit_network,
     initial_layers,
     predict,
     standardise_by_training,
@@ -54,7 +54,7 @@ def test_long_training_finds_the_regularised_optimum_of_scikit_learn() -> None:
     X = rng.normal(0, 1, (90, 4))
     y = (X @ rng.normal(0, 1, (4, 3)) + rng.normal(0, 1, (90, 3))).argmax(axis=1)
     l2 = 0.1
-    layers = fit(X, y, 3, (), Sgd(90, 0.5, l2, epochs=3000), rng)
+    layers = fit_network(X, y, 3, (), Sgd(90, 0.5, l2, epochs=3000), rng)
     # scikit-learn: sum of losses + |W|^2 / (2 C), so C = 1 / (n l2).
     oracle = LogisticRegression(C=1 / (90 * l2), tol=1e-10, max_iter=10_000).fit(X, y)
     assert pytest.approx(oracle.coef_, abs=1e-4) == layers[0][0].T
@@ -63,7 +63,7 @@ def test_long_training_finds_the_regularised_optimum_of_scikit_learn() -> None:
 
 def test_by_hand_one_step_from_zero() -> None:
     """Two classes, one example x = 2 of class 0: the gradient is (p - t) x = (-1/2, 1/2) * 2."""
-    layers = fit(
+    layers = fit_network(
         np.array([[2.0]]), np.array([0]), 2, (), Sgd(1, 0.1, 0.5, 1), np.random.default_rng(0)
     )
     W, b = layers[0]
@@ -83,7 +83,7 @@ def test_softmax_regression_never_diverges_within_the_papers_ranges(
 ) -> None:
     rng = np.random.default_rng(seed)
     X, y = rng.normal(0, 1, (60, 20)), rng.integers(0, 6, 60)
-    layers = fit(X, y, 6, (), Sgd(size, rate, l2, 5), rng)
+    layers = fit_network(X, y, 6, (), Sgd(size, rate, l2, 5), rng)
     assert 0.0 <= accuracy(layers, X, y) <= 1.0
 
 
@@ -91,7 +91,7 @@ def test_a_network_that_diverges_says_so() -> None:
     rng = np.random.default_rng(0)
     X, y = 1e30 * rng.normal(0, 1, (20, 3)), rng.integers(0, 2, 20)
     with pytest.raises(FloatingPointError, match="training diverged with learning rate 1, l2 0"):
-        fit(X.astype(np.float32), y, 2, (4,), Sgd(5, 1.0, 0.0, 3), rng)
+        fit_network(X.astype(np.float32), y, 2, (4,), Sgd(5, 1.0, 0.0, 3), rng)
 
 
 def test_a_hidden_layer_learns_what_a_plane_cannot() -> None:
@@ -99,8 +99,8 @@ def test_a_hidden_layer_learns_what_a_plane_cannot() -> None:
     X = rng.uniform(-1, 1, (400, 2))
     y = (X[:, 0] * X[:, 1] > 0).astype(np.int64)
     flat_, deep = ((), (32,))
-    assert accuracy(fit(X, y, 2, flat_, Sgd(20, 0.1, 0.0, 50), rng), X, y) < 0.7
-    assert accuracy(fit(X, y, 2, deep, Sgd(20, 0.3, 0.0, 200), rng), X, y) > 0.93
+    assert accuracy(fit_network(X, y, 2, flat_, Sgd(20, 0.1, 0.0, 50), rng), X, y) < 0.7
+    assert accuracy(fit_network(X, y, 2, deep, Sgd(20, 0.3, 0.0, 200), rng), X, y) > 0.93
 
 
 def test_standardised_on_the_training_half_only() -> None:
