@@ -46,6 +46,8 @@ SETUP_RECORD = "flwr-fbo.setup"
 #: The numbers of prepared tasks and of decoded setups that one process keeps.
 MOST_PREPARED, MOST_SETUPS = 512, 8
 
+#: Values of a setup with which agents make private themselves what they send.
+LOCAL_PRIVACY = frozenset({"local-epsilon", "epsilon", "epsilon-per-reward", "epsilon-per-answer"})
 #: The declining word for every error of an agent that does not trust the server.
 NEUTRAL_WORD = "error"
 
@@ -120,12 +122,13 @@ class TuningClient(NumPyClient):
             if instruction.setup is not None:
                 self._accept(instruction.setup)
                 return wire.encode_reply(Reply(), -1, agent=str(partition.index))
+            expects = instruction.request.expects if instruction.request is not None else {}
             setup = self._setup()
             # A resumed run has another setup, and a node that restarted has none.
             if setup is None or setup.digest != instruction.digest:
-                return wire.encode_reply(Reply(declined=wire.NEEDS_SETUP), round_number)
+                needs = Reply(declined=wire.NEEDS_SETUP)
+                return wire.encode_reply(needs, round_number, expects=expects)
             assert instruction.request is not None
-            expects = instruction.request.expects
             partition = replace(partition, seed=setup.seed)
             reply = self._answer(setup, instruction.request, partition)
             return wire.encode_reply(reply, round_number, expects=expects)
@@ -140,8 +143,9 @@ class TuningClient(NumPyClient):
         # An agent that does not trust the server reveals nothing that its epsilon does not cover,
         # and even the class of an error may depend on the data.
         setup = self._setup()
-        private = {"local-epsilon", "epsilon-per-answer"} & set(setup.values if setup else {})
-        return NEUTRAL_WORD if private or "epsilon-limit" in self._node else type(error).__name__
+        trusts_nobody = LOCAL_PRIVACY & set(setup.values if setup else {})
+        limited = {"epsilon-limit", "epsilon-limit-reward"} & set(self._node)
+        return NEUTRAL_WORD if trusts_nobody or limited else type(error).__name__
 
     def _accept(self, setup: Setup) -> None:
         """Check a setup and store it in the state; raise ValueError for one that cannot work."""

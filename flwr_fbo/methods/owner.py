@@ -32,6 +32,8 @@ from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.privacy.local import LocalBudget
 
 DEFAULT_DELTA = 1e-5
+#: The name in a ledger over all runs: a node may be another agent in another run.
+OWNER = "owner"
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ class Owner:
         limit = self.epsilon_limit
         if limit is None:
             return None
-        budget = LocalBudget.open(self.ledger_file, self.name, limit, self.delta_limit)
+        budget = LocalBudget.open(self.ledger_file, OWNER, limit, self.delta_limit)
         return self.stack.enter_context(budget)
 
     def _check_budget_file(self) -> None:

@@ -97,7 +97,10 @@ class Ledger:
         if where.exists():
             raise LedgerError(f"{where}: a ledger exists already; resume it instead")
         seal = Seal.new(where.with_name(where.name + ".key"))
-        seal.save()  # before the ledger: a ledger without its key could not be resumed
+        try:
+            seal.save()  # before the ledger: a ledger without its key could not be resumed
+        except OSError as error:
+            raise LedgerError(f"{seal.path}: the key could not be written: {error}") from error
         try:
             # O_EXCL: two runs that share a file would each see half of what was spent.
             descriptor = os.open(where, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_EXCL, 0o600)

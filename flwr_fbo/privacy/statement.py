@@ -175,7 +175,7 @@ class PrivacyStatement:
 
 
 _PROTECTED = {
-    "party": "all data, scores and choices of a party, and whether it replied",
+    "party": "all data, scores and choices of a party",
     "reward": "the result of one evaluation",
     "answer": "the reward behind one answer",
 }

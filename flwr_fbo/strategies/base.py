@@ -275,13 +275,12 @@ class FBOStrategy(Strategy):
 
     @property
     def _must_wait_equally(self) -> bool:
-        """Return whether the run is private and its agents reply early.
+        """Return whether all agents must wait equally long: in a run whose server adds the noise.
 
-        In such a run, the time that an agent takes could otherwise reveal its data to others.
+        Otherwise the time that one agent takes could decide what the others know next.
         """
         statement = self.server.statement()
-        early = self.options.answer_within is not None
-        return early and statement.private and statement.trust == "central"
+        return statement.private and statement.trust == "central"
 
     def _check_ledger(self, directory: RunDirectory) -> None:
         """Raise an error if the run has more releases than its ledger has charged."""

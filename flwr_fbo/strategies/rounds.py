@@ -113,13 +113,11 @@ class Rounds:
         messages = self._messages_in_time(grid)
         p, asked = self._parameters, len(messages)
         self._on_reply(0, asked)
-        started = time.monotonic()
         timeout = p.timeout if self._seconds is None else min(p.timeout, self._seconds)
         numbered = send_and_collect(
             grid, messages, timeout, p.quorum, lambda n: self._on_reply(n, asked)
         )
-        if self._seconds is not None:
-            time.sleep(max(0.0, started + self._seconds - time.monotonic()))
+        self._wait_for_the_end()
         return self._close(numbered)
 
     def messages(self) -> list[Message]:
@@ -146,7 +144,15 @@ class Rounds:
             number = order.get(self.roster.agent(reply.metadata.src_node_id))
             if number is not None:
                 numbered.setdefault(number, reply)
-        return self._close(numbered) if order else None
+        if not order:
+            return None
+        self._wait_for_the_end()
+        return self._close(numbered)
+
+    def _wait_for_the_end(self) -> None:
+        """Wait until the open round has lasted as long as every round lasts."""
+        if self._seconds is not None:
+            time.sleep(max(0.0, self._open.started + self._seconds - time.monotonic()))
 
     def _messages_in_time(self, grid: Grid) -> list[Message]:
         """Return the messages of the next round, when an agent is there to receive one."""

@@ -286,6 +286,7 @@ class DPFTSDEServer(ThompsonServer):
                 f"{len(self.release_plan.rounds)} releases of a sum with Gaussian noise of "
                 f"multiplier {self.noise_multiplier or 0.0:.4g}, sampling rate "
                 f"{self.release_plan.sampling_rate:g}, accountant {self.settings.account}"
+                + self._local_text()
             ),
             # A budget stops what it does not pay for; a release that a crash repeated was charged
             # twice.
@@ -299,6 +300,16 @@ class DPFTSDEServer(ThompsonServer):
             notice=self.notice(),
             not_covered=("the server itself, which sees the parties' vectors", *NEVER_COVERED),
             versions=versions(),
+        )
+
+    def _local_text(self) -> str:
+        """Return what the parties' own noise guarantees besides, where they add any."""
+        s = self.settings
+        if s.local_epsilon is None:
+            return ""
+        return (
+            f"; besides, each party's own vectors have epsilon {s.local_epsilon:g} at delta "
+            f"{s.local_delta:g} against the server too"
         )
 
     def warnings(self) -> list[str]:

@@ -16,7 +16,7 @@ import numpy as np
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Records
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
-from flwr_fbo.methods.owner import Owner
+from flwr_fbo.methods.owner import OWNER, Owner
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.privacy.budget import BudgetExceeded
 from flwr_fbo.privacy.checks import PrivacyError
@@ -123,6 +123,7 @@ def with_local_privacy(agent: Agent, setup: Setup, records: Records, owner: Owne
         # The owner's delta holds, whatever the server asks for: a large delta is no noise at all.
         values["local-delta"] = owner.delta_limit
     settings = ThompsonSettings.from_mapping(values)
+    name = owner.name if limit is None else OWNER
     return LocallyPrivateAgent(
-        agent, settings, records, owner.ledger_file, owner.name, vectors_only=limit is not None
+        agent, settings, records, owner.ledger_file, name, vectors_only=limit is not None
     )

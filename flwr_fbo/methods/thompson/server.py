@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from flwr_fbo.methods.thompson.agent import thompson_setup
 from flwr_fbo.methods.thompson.recommendation import recommend
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.features import RandomFeatures
+from flwr_fbo.privacy.local import LocalGaussian
 from flwr_fbo.privacy.statement import NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.search.regions import Regions, split_space
 
@@ -178,10 +180,20 @@ class ThompsonServer(MethodServer):
             versions=versions(),
         )
 
+    def _local_deviation(self) -> float:
+        """Return the noise that the agents' own mechanisms leave in a mean of their vectors."""
+        s = self.settings
+        if s.local_epsilon is None:
+            return 0.0
+        clip = s.local_clip or s.max_norm
+        mechanism = LocalGaussian.for_budget(clip, s.local_epsilon, s.local_delta, s.local_answers)
+        return 2.0 * clip * mechanism.noise_multiplier / math.sqrt(self.agents)
+
     def _recommendation(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
         """Return the recommendation from an average of ``releases`` vectors, (P, M) or more."""
         arrays = self.setup().arrays
         features = RandomFeatures(arrays["frequencies"], arrays["phases"])
         functions = weights[:, : features.count]  # without the scale of the scores
+        deviation = math.hypot(deviation, self._local_deviation())
         found = recommend(self.space, features, self.regions, functions, deviation, releases)
         return found.to_dict()
