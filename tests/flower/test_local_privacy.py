@@ -30,12 +30,15 @@ class Fixed:
         return Reply({"omega": np.full(4, 100.0)})
 
 
-def agent(tmp_path: Any, records: MemoryRecords, **settings: Any) -> LocallyPrivateAgent:
+def agent(
+    tmp_path: Any, records: MemoryRecords, seed: int = 1, **settings: Any
+) -> LocallyPrivateAgent:
     chosen = ThompsonSettings(
         **{"features": 4, "local_epsilon": 2.0, "local_answers": 3, **settings}
     )
     path = tmp_path / "mine.privacy.jsonl"
-    return LocallyPrivateAgent(Fixed(), chosen, records, path, "agent 0", entropy=seeded_entropy(1))
+    entropy = seeded_entropy(seed)
+    return LocallyPrivateAgent(Fixed(), chosen, records, path, "agent 0", entropy=entropy)
 
 
 def ask(round: int) -> Request:
@@ -50,11 +53,14 @@ def test_the_budget_lasts_for_the_planned_answers_and_no_longer(tmp_path: Any) -
 
 def test_an_answer_that_was_given_is_repeated_and_not_paid_for_again(tmp_path: Any) -> None:
     records = MemoryRecords()
-    first = agent(tmp_path, records).answer(ask(0)).arrays["omega"]
+    first = agent(tmp_path, records, seed=1).answer(ask(0)).arrays["omega"]
     ledger = (tmp_path / "mine.privacy.jsonl").read_text()
-    again = agent(tmp_path, records).answer(ask(0)).arrays["omega"]
+    # Another seed: a second draw would be another noise.
+    again = agent(tmp_path, records, seed=2).answer(ask(0)).arrays["omega"]
     np.testing.assert_array_equal(first, again)
     assert (tmp_path / "mine.privacy.jsonl").read_text() == ledger
+    drawn = agent(tmp_path, records, seed=2).answer(ask(1)).arrays["omega"]
+    assert not np.any(first == drawn)
 
 
 def test_the_noise_has_the_deviation_that_was_paid_for(tmp_path: Any) -> None:

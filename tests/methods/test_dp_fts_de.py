@@ -123,6 +123,18 @@ def test_the_sample_is_poisson_with_rate_q():
     assert abs(serial) < 4 / math.sqrt(count)
 
 
+def test_the_noise_is_for_the_largest_weights_where_homes_are_uneven():
+    """Of 7 agents in 4 sub-regions one is alone at home: its weights have norm 1, and the mean of
+    all norms is 4 / 7. 16,000 numbers of noise: five standard errors."""
+    server = make(7, regions=4, noise_multiplier=0.9, clip=6.0)
+    norms = np.linalg.norm(WeightSchedule().at(0, 7, 4), axis=0)
+    assert norms.max() == pytest.approx(1.0, rel=1e-5)
+    assert norms.mean() == pytest.approx(4 / 7, rel=1e-5)
+    found = releases_of(server, {}, 800)
+    assert found.std() == pytest.approx(0.9 * 6.0 / 2.0, rel=5 / math.sqrt(2 * found.size))
+    assert server.release().deviation == pytest.approx(0.9 * 6.0 / 2.0, rel=1e-5)
+
+
 @pytest.mark.parametrize("nobody", ["answered", "was selected"])
 def test_an_empty_sample_releases_noise_and_nothing_else(nobody):
     if nobody == "answered":
@@ -343,6 +355,13 @@ def test_every_release_is_charged_with_its_round_rate_and_noise():
         server.close(replies(vectors_of(12, 5)))
     assert server.budget.ledger.events == tuple(GaussianRelease(2.0, 0.25, t) for t in (0, 1, 4))
     assert server.budget.epsilon == math.inf
+
+
+def test_the_delta_that_is_set_is_planned_charged_and_stated():
+    server = make(rounds=4, epsilon=3.0, delta=1e-3, releases="0,2")
+    assert server.delta == server.budget.delta == server.statement().delta == 1e-3
+    expected = epsilon_of(server.noise_multiplier, 1e-3, [1.0, 1.0], "rdp")
+    assert 0.95 * 3.0 < expected <= 3.0
 
 
 def limited(releases, z=1.0, q=1.0):

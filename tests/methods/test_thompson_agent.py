@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 
@@ -57,6 +59,14 @@ def test_an_agent_explores_its_sub_region_and_then_takes_steps():
     assert np.all(Regions((2, 2)).locate(units) == 1)
     assert party.answer(step(1, expects={})).arrays == {}
     assert party.evaluations()[-1]["source"] == "own"
+
+
+@pytest.mark.parametrize("said", [False, True])
+def test_scores_leave_only_in_a_run_that_says_so_whatever_a_server_asks(said):
+    setup = setup_on(settings=dataclasses.replace(SETTINGS, diagnostics=said))
+    asked = dataclasses.replace(EXPLORE, expects={**OMEGA, "diagnostics": (2,)})
+    sent = {"omega", "diagnostics"} if said else {"omega"}
+    assert set(Party(setup).build().answer(asked).arrays) == sent
 
 
 def test_home_minus_one_is_the_whole_space():

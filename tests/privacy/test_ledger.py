@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -101,6 +102,29 @@ def test_the_charge_is_on_disk_when_it_returns(tmp_path):
         for count, event in enumerate(EVENTS, 1):
             ledger.charge(event)
             assert path.read_bytes().count(b"\n") == count + 1
+
+
+def test_a_charge_is_forced_to_the_disk_before_it_returns(tmp_path, monkeypatch):
+    """A machine that loses its power keeps what was forced to the disk, and nothing else."""
+    path, calls = tmp_path / "ledger", []
+
+    def watched(name: str) -> None:
+        real = getattr(os, name)
+
+        def call(descriptor: int, *rest: object) -> object:
+            calls.append((os.fstat(descriptor).st_ino, name))
+            return real(descriptor, *rest)
+
+        monkeypatch.setattr(os, name, call)
+
+    with Ledger.create(path, HEADER) as ledger:
+        watched("write")
+        watched("fsync")
+        for event in EVENTS:
+            calls.clear()
+            ledger.charge(event)
+            mine = [name for inode, name in calls if inode == path.stat().st_ino]
+            assert mine == ["write", "fsync"]
 
 
 def test_only_its_owner_reads_it(tmp_path):

@@ -230,6 +230,40 @@ def test_noise_is_drawn_again_for_each_release():
     assert len(np.unique(first)) == 50
 
 
+@pytest.mark.parametrize("unit", [0, 1, 12_345_678_901])
+def test_a_release_uses_every_point_of_the_lattice_whatever_the_sum_is(unit):
+    mechanism = GaussianSum(1.0, 1.0)
+    released = mechanism.release(np.full(40_000, unit, dtype=np.int64), seeded_entropy(4))
+    k = (released / mechanism._lattice.step).astype(np.int64)
+    assert np.array_equal(k * mechanism._lattice.step, released)
+    assert stats.kstest(k % 1024, stats.randint(0, 1024).cdf).pvalue > 1e-6
+
+
+def test_noise_has_as_many_bits_as_the_lattice():
+    """Two of n numbers are equal with probability 1 / (2 sqrt(pi) s) for noise of s lattice steps.
+
+    Of 5 x 10^9 pairs that makes 5.3 equal ones at most, and more than 22 once in 10^8. Noise of
+    single precision has 16 times as many or more."""
+    mechanism = GaussianSum(1.0, 1.0)
+    assert 2.0**28 <= mechanism._lattice.units <= 2.0**29
+    released = np.sort(mechanism.release(np.zeros(100_000, dtype=np.int64), seeded_entropy(9)))
+    assert (released[1:] == released[:-1]).sum() <= 22
+
+
+def test_every_number_of_the_noise_has_random_words_of_its_own():
+    class Counted:
+        private = False
+        count = 0
+
+        def words(self, count: int) -> Words:
+            self.count += count
+            return system_entropy().words(count)
+
+    entropy = Counted()
+    GaussianSum(1.0, 1.0).release(np.zeros(300, dtype=np.int64), entropy)
+    assert entropy.count >= 2 * 300
+
+
 def test_releases_are_drawn_together():
     """A draw for every number by itself would read the entropy ten times as often or more."""
     mechanism, entropy = GaussianSum(1.0, 1.0), system_entropy()
