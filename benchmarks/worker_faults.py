@@ -33,21 +33,21 @@ FAULT = "FLWR_FBO_WORKER_FAULT"
 
 #: Of the process that asks for an evaluation; killed and resumed as in faults.py.
 STARTING = [
-    Step("before a job is written", "flwr_fbo.clients.background:Job.save", "before"),
-    Step("a job written, no worker yet", "flwr_fbo.clients.background:Job.save", "after"),
-    Step("in the middle of a job", "flwr_fbo.runs.files.directory:np.savez", "half"),
+    Step("before a job is written", "flwr_fbo.clients.background:JobRecord.save", "before"),
+    Step("a job written, no worker yet", "flwr_fbo.clients.background:JobRecord.save", "after"),
+    Step("in the middle of a job", "flwr_fbo.runs.files.atomic:np.savez", "half"),
     Step("a worker started, no answer yet", "flwr_fbo.clients.background:_start", "after"),
-    Step("answered beside a worker", "flwr_fbo.clients.tuning_client:FBOClient._answer", "after"),
+    Step("answered beside a worker", "flwr_fbo.clients.tuning_client:TuningClient._answer", "after"),
 ]
 #: Of the worker.
 WORKING = [
     Step("worker: before its work", "flwr_fbo.methods.thompson.agent:ThompsonAgent.work", "before"),
     Step("worker: before an evaluation", "flwr_fbo.core.evaluation:Evaluator._score", "before"),
     Step("worker: evaluated, not recorded", "flwr_fbo.core.evaluation:Evaluator._score", "after"),
-    Step("worker: in the middle of a record", "flwr_fbo.runs.files.journal:_Whole.write", "half"),
+    Step("worker: in the middle of a record", "flwr_fbo.runs.files.journal:_write_all", "half"),
     Step("worker: recorded", "flwr_fbo.runs.files.journal:Journal.append", "after"),
     Step("worker: after its work", "flwr_fbo.methods.thompson.agent:ThompsonAgent.work", "after"),
-    Step("worker: disk full", "flwr_fbo.runs.files.journal:_Whole.write", "full"),
+    Step("worker: disk full", "flwr_fbo.runs.files.journal:_write_all", "full"),
 ]
 STEPS = [*STARTING, *WORKING]
 

@@ -483,6 +483,8 @@ def tuned(params, partition):
 """
 
 SERVER = '''
+import time
+
 from door_app.common import *
 
 app = ServerApp()
@@ -500,6 +502,8 @@ def trained(grid, number):
 
 @app.main()
 def main(grid: Grid, context: Context) -> None:
+    while len(list(grid.get_node_ids())) < 2:  # a deployment's nodes connect one by one
+        time.sleep(0.1)
     trained(grid, 1)
     strategy = DPFTSDE(space=SPACE, epsilon=5.0, num_agents=2, initial_points=2, features=20)
     result = strategy.start(grid, num_rounds=2)

@@ -50,7 +50,7 @@ def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: 
         assert "another node already speaks for agent 0" in said
         assert "is not registered: a reply must have schema 2, but has 7" in said
         assert "1 of 2 agents are registered; starting with them" in said
-        assert "`schema` must be 7, but got 1" in running.log(odd)
+        assert "must be 7, but got 2" in running.log(odd)
         first, second = read_evaluations(tmp_path / "fbo" / "runs" / "odd" / "agents", 2)
         assert [e.round for e in first] == [0, 1]
         assert second == []
