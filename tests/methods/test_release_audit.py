@@ -191,6 +191,17 @@ def test_the_canary_is_the_agent_with_the_largest_weights_and_the_others_are_bes
     assert np.linalg.norm(apart, axis=2)[~np.eye(5, dtype=bool)].min() > 0.5
 
 
+def test_releases_that_the_budget_does_not_pay_for_are_no_part_of_the_claim() -> None:
+    # At z = 2 one, two and three releases cost epsilon 1.99, 2.94 and 3.71.
+    result = schedule(
+        trials=100, noise_multiplier=2.0, epsilon=3.0, sampling_rate=1.0, releases="0,3,6"
+    )
+    assert result.passed, result.to_text()
+    assert result.rounds == (0, 3)
+    with pytest.raises(ValueError, match="an audit needs a run with at least one release"):
+        schedule(noise_multiplier=2.0, epsilon=1.0, sampling_rate=1.0)
+
+
 def test_a_large_federation_sends_few_vectors() -> None:
     run = AuditedRun(settings_of(sampling_rate=0.5, regions=1), 500, 3)
     assert {len(absent) for absent, _ in run.replies} == {audited_run.SENDERS - 1}

@@ -37,10 +37,12 @@ from flwr_fbo.core.protocol import Reply
 from flwr_fbo.methods.dp_fts_de.release_audit import SPACE
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.attack import Schedule, Trials
 from flwr_fbo.privacy.audit import CANARY_LENGTH
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.entropy import Entropy
+from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import LedgerLike, MemoryLedger
 
 #: The most agents that send vectors in a trial; all further ones are absent.
@@ -68,21 +70,23 @@ class AuditedRun:
         entropy: Entropy | None = None,
     ) -> None:
         claimed = DPFTSDEServer(SPACE, agents, settings, rounds)
-        plan, z, delta = claimed.release_plan, claimed.noise_multiplier, claimed.delta
-        if not plan.rounds or z is None or delta is None:
+        self.agents, self.planned_rounds, self.rounds = agents, rounds, paid_rounds(claimed)
+        if not self.rounds:
             raise ValueError(
                 f"an audit needs a run with at least one release, but {rounds} rounds have none"
             )
-        self.agents, self.planned_rounds, self.rounds = agents, rounds, plan.rounds
-        self.schedule = Schedule(z, plan.sampling_rate, len(plan.rounds), delta)
+        z, q, delta = claimed.noise_multiplier, claimed.release_plan.sampling_rate, claimed.delta
+        assert z is not None
+        assert delta is not None
+        self.schedule = Schedule(z, q, len(self.rounds), delta)
         self._entropy = entropy
         # Few features make an audit fast, and do not change the cost of a release. The plan may
         # depend on their number, and is fixed first.
         self.settings = dataclasses.replace(
             settings,
-            features=max(4, math.ceil(math.log2(len(plan.rounds) + 2)) + 1),
-            releases=",".join(map(str, plan.rounds)),
-            sampling_rate=plan.sampling_rate,
+            features=max(4, math.ceil(math.log2(len(self.rounds) + 2)) + 1),
+            releases=",".join(map(str, self.rounds)),
+            sampling_rate=q,
         )
 
     def server(self, entropy: Entropy | None = None) -> DPFTSDEServer:
@@ -192,6 +196,26 @@ class AuditedRun:
             if t in due and release is not None and release.round == t:
                 seen[self.rounds.index(t)] = release.vector.ravel()
         return seen
+
+
+def paid_rounds(server: DPFTSDEServer) -> tuple[int, ...]:
+    """Return the planned rounds whose releases a budget pays for.
+
+    Noise that is computed from epsilon must pay for all of them. Where the noise is given as well,
+    the budget may stop the releases earlier.
+    """
+    s, rounds = server.settings, server.release_plan.rounds
+    if s.epsilon is None or s.noise_multiplier is None:
+        return rounds
+    assert server.delta is not None
+    accountant, paid = make_accountant(s.account), []
+    for t in rounds:
+        event = GaussianRelease(s.noise_multiplier, server.release_plan.sampling_rate, t)
+        if accountant.would_exceed(event, s.epsilon, server.delta):
+            break
+        accountant.compose(event)
+        paid.append(t)
+    return tuple(paid)
 
 
 def restart(server: DPFTSDEServer, start: Mapping[str, object], ledger: LedgerLike) -> None:

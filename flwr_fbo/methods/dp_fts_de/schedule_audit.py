@@ -113,7 +113,8 @@ def audit_schedule(
     run = AuditedRun(settings, agents, rounds, entropy)
     if trials is None:
         # Fresh trials of two inputs, half as many pilot trials, and as many without any reply.
-        affordable = WORK // (4 * len(run.rounds))
+        releases = 4 * len(run.rounds)
+        affordable = int(WORK / (releases * (1.0 + agents / 2000)))  # a sample of all agents each
         trials = max(FEWEST_TRIALS, min(MOST_TRIALS, affordable))
     checks.count("trials", trials, low=100)
     error = (1.0 - confidence) / (BOUNDS + audit_books.TESTS)
