@@ -37,7 +37,9 @@ STARTING = [
     Step("a job written, no worker yet", "flwr_fbo.clients.background:JobRecord.save", "after"),
     Step("in the middle of a job", "flwr_fbo.runs.files.atomic:np.savez", "half"),
     Step("a worker started, no answer yet", "flwr_fbo.clients.background:_start", "after"),
-    Step("answered beside a worker", "flwr_fbo.clients.tuning_client:TuningClient._answer", "after"),
+    Step(
+        "answered beside a worker", "flwr_fbo.clients.tuning_client:TuningClient._answer", "after"
+    ),
 ]
 #: Of the worker.
 WORKING = [

@@ -186,7 +186,7 @@ def test_no_server_can_talk_an_agent_out_of_its_privacy(tmp_path):
     party = Party(server_of().setup())
     party.agent.answer(request())
     party._setup = plain
-    with pytest.raises(PrivacyError, match="were private before"):
+    with pytest.raises(PrivacyError, match="with private answers in its journal"):
         party.restart()
     greedy = Party(server_of(epsilon_per_answer=50.0).setup(), limit=3.0)
     assert greedy.agent.answer(request()).declined == "budget"
