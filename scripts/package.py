@@ -87,7 +87,8 @@ def try_wheel(wheel: Path, there: Path) -> None:
     first = ("run", "digits", "--agents", "3", "--rounds", "2", "--epsilon", "5")
     quick = ("--engine", "inline", "--compare", "random", "--json", "--set", "initial-points=2")
     result = json.loads(run(command, *first, *quick, cwd=elsewhere))
-    require(result["evaluations"] == [2, 3, 4], f"the quickstart made {result['evaluations']}")
+    made = result["history"]["evaluations"]
+    require(made == [2, 3, 4], f"the quickstart made {made}")
     require(0 < result["epsilon"] <= 5, f"the quickstart spent epsilon {result['epsilon']}")
     report = run(command, "report", result["run_dir"], cwd=elsewhere).strip()
     require("<svg" in (elsewhere / report).read_text(), "the report has no plots")
