@@ -128,7 +128,7 @@ def schedule(
     ],
 )
 def test_the_server_stands(settings: Mapping[str, Any]) -> None:
-    result = schedule(**settings)
+    result = schedule(trials=600, **settings)
     assert result.passed, result.to_text()
     assert 0.0 < result.attack.epsilon_lower <= result.attack.epsilon_claimed
     assert result.attack.epsilon_profile <= result.attack.epsilon_claimed
