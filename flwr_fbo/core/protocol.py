@@ -25,7 +25,7 @@ from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Words
 from flwr_fbo.core.settings import Scalar, Settings
 from flwr_fbo.core.space import Space
 
@@ -46,6 +46,8 @@ class Setup:
         Further scalars and arrays that the agents of the method need.
     run
         The name of the run, under which an agent keeps its journal.
+    identity
+        The identity of the run, which its files hold. A later run of the same name has another.
     seed
         The seed of the agents' own choices, and of how a simulation divides its data.
     answer_within
@@ -64,12 +66,14 @@ class Setup:
     seed: int = 0
     answer_within: float | None = None
     equal_waits: bool = False
+    identity: str = ""
 
     @cached_property
     def digest(self) -> str:
         """Return a fingerprint of the setup; a request names the setup that it belongs to."""
         parts = [self.kind, self.space.to_dict(), dict(self.values), self.run, self.seed]
-        text = json.dumps([*parts, self.answer_within, self.equal_waits], sort_keys=True)
+        parts += [self.answer_within, self.equal_waits, self.identity]
+        text = json.dumps(parts, sort_keys=True)
         hashed = hashlib.sha256(text.encode())
         # Sorted names, and little-endian numbers: the same digest on every machine.
         for name in sorted(self.arrays):
@@ -103,6 +107,7 @@ class Setup:
             "seed": self.seed,
             "answer_within": self.answer_within,
             "equal_waits": self.equal_waits,
+            "identity": self.identity,
         }
 
     @classmethod
@@ -113,7 +118,8 @@ class Setup:
             for name, (shape, numbers) in description["arrays"].items()
         }
         space = Space.from_dict(description["space"])
-        rest = {name: description[name] for name in ("run", "seed", "answer_within", "equal_waits")}
+        names = ("run", "seed", "answer_within", "equal_waits", "identity")
+        rest = {name: description[name] for name in names}
         return cls(description["kind"], space, description["values"], arrays, **rest)
 
 
@@ -132,6 +138,8 @@ class Request:
     expects
         The names and shapes of the arrays in a good reply. Any other reply is refused before
         the server sees the reply.
+    words, expects_words
+        The same for arrays of 64-bit words, which carry keys and masked vectors.
     """
 
     kind: str
@@ -139,6 +147,8 @@ class Request:
     values: Mapping[str, Scalar] = field(default_factory=dict)
     arrays: Mapping[str, Array] = field(default_factory=dict)
     expects: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    words: Mapping[str, Words] = field(default_factory=dict)
+    expects_words: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -152,10 +162,13 @@ class Reply:
     declined
         A fixed word such as ``"budget"``, or the class name of an error. The word must never
         carry data.
+    words
+        The expected arrays of 64-bit words.
     """
 
     arrays: Mapping[str, Array] = field(default_factory=dict)
     declined: str = ""
+    words: Mapping[str, Words] = field(default_factory=dict)
 
 
 class ReplyError(ValueError):
@@ -166,22 +179,30 @@ def checked_reply(request: Request, reply: Reply) -> Reply:
     """Return the reply; raise ReplyError unless the arrays are finite and as expected."""
     if reply.declined:
         return reply
-    if set(reply.arrays) != set(request.expects):
-        raise ReplyError(
-            f"the arrays of a reply must be {sorted(request.expects)}, "
-            f"but got {sorted(reply.arrays)}"
-        )
-    for name, shape in request.expects.items():
-        array = reply.arrays[name]
-        if array.shape != shape or array.dtype != np.float64:
-            raise ReplyError(
-                f"`{name}` in a reply must be float64 of shape {shape}, "
-                f"but got {array.dtype} of shape {array.shape}"
-            )
-        # One NaN would make the whole sum NaN, for all agents.
+    _check_arrays(reply.arrays, request.expects, np.float64)
+    _check_arrays(reply.words, request.expects_words, np.uint64)
+    # One NaN would make the whole sum NaN, for all agents.
+    for name, array in reply.arrays.items():
         if not np.all(np.isfinite(array)):
             raise ReplyError(f"`{name}` in a reply must be finite, but some numbers are not")
     return reply
+
+
+def _check_arrays(
+    arrays: Mapping[str, np.ndarray], expects: Mapping[str, tuple[int, ...]], dtype: type
+) -> None:
+    """Raise ReplyError unless the arrays have the expected names, shapes and type."""
+    if set(arrays) != set(expects):
+        raise ReplyError(
+            f"the arrays of a reply must be {sorted(expects)}, but got {sorted(arrays)}"
+        )
+    for name, shape in expects.items():
+        array = arrays[name]
+        if array.shape != shape or array.dtype != dtype:
+            raise ReplyError(
+                f"`{name}` in a reply must be {np.dtype(dtype)} of shape {shape}, "
+                f"but got {array.dtype} of shape {array.shape}"
+            )
 
 
 class Server(Protocol):

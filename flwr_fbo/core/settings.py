@@ -197,9 +197,13 @@ def _checked(key: str, value: Any, kind: Any) -> Any:
             if value in get_args(option):
                 return value
         elif option is float and isinstance(value, Real) and not isinstance(value, bool):
-            if not math.isfinite(value):
+            try:
+                number = float(value)
+            except OverflowError:  # an int that no float can hold
+                raise SettingsError(f"`{key}` must be at most 1e308 in size") from None
+            if not math.isfinite(number):
                 raise SettingsError(f"`{key}` must be finite, but got {value!r}")
-            return float(value)
+            return number
         elif option is int and isinstance(value, Integral) and not isinstance(value, bool):
             return int(value)  # also numpy's
         elif option is not type(None) and type(value) is option:

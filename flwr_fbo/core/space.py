@@ -216,14 +216,17 @@ class Space:
         rows = np.atleast_2d(np.asarray(units, dtype=np.float64))  # (n, D)
         if not any(isinstance(p, Categorical) for p in self.parameters.values()):
             return rows  # without a copy: a search embeds thousands of rows
-        columns: list[Array] = []
+        embedded = np.zeros((len(rows), self.embedding_dimension))  # (n, E)
+        first, every = 0, np.arange(len(rows))
         for i, parameter in enumerate(self.parameters.values()):
             if isinstance(parameter, Categorical):
                 # Unit vectors are sqrt(2) apart.
-                columns.append(np.eye(parameter.size)[parameter.index(rows[:, i])] / math.sqrt(2))
+                embedded[every, first + parameter.index(rows[:, i])] = 1.0 / math.sqrt(2)
+                first += parameter.size
             else:
-                columns.append(rows[:, i : i + 1])
-        return np.concatenate(columns, axis=1)  # (n, E)
+                embedded[:, first] = rows[:, i]
+                first += 1
+        return embedded
 
     def sample(
         self,

@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Literal, Self
 
+from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, Records
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
-from flwr_fbo.core.settings import Settings
+from flwr_fbo.core.settings import Settings, SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.privacy.releases import Release
@@ -42,6 +43,8 @@ class RunParameters:
         The file of the privacy ledger; without a file, charges are kept in memory only.
     task
         The task, for methods that need more of the task than its space.
+    run
+        The identity of the run, which its ledger holds.
     """
 
     space: Space
@@ -52,6 +55,7 @@ class RunParameters:
     quorum: float = 1.0
     ledger: Path | None = None
     task: Task | None = None
+    run: str = ""
 
 
 class MethodServer(ABC):
@@ -112,6 +116,14 @@ class MethodServer(ABC):
 
     def close_files(self) -> None:  # noqa: B027 - most servers have no open file
         """Close the server's open files, such as the ledger."""
+
+    def note_setup(self, setup: Setup) -> None:  # noqa: B027 - most servers need no note
+        """Take note of the setup that agents receive, which names the run."""
+
+    @property
+    def legs_left(self) -> bool:
+        """Return whether the round that was closed last has further messages, such as a sum's."""
+        return False
 
     # -- what a run reports ------------------------------------------------------------------
 
@@ -191,6 +203,9 @@ class Method:
         How to cite the paper behind the method; empty for methods that serve as baselines.
     answers_early
         Whether an agent can reply although its evaluation still runs.
+    summand
+        ``"module:function"`` of (setup, evaluator, records, seed, request): an agent's vector for a
+        secure sum. Empty where the method has no secure sums.
     """
 
     name: str
@@ -206,6 +221,7 @@ class Method:
     paper_settings: Mapping[str, Any] = field(default_factory=dict)
     bibtex: str = ""
     answers_early: bool = False
+    summand: str = ""
 
     @property
     def settings_class(self) -> type[Settings]:
@@ -241,6 +257,20 @@ class Method:
         """Return the agent that answers requests under this setup, within its owner's limits."""
         agent: Agent = load_attribute(self.agent)(setup, evaluator, records, seed, owner)
         return agent
+
+    def summand_of(
+        self,
+        setup: Setup,
+        evaluator: Evaluator,
+        records: Records,
+        seed: tuple[int, ...],
+        request: Request,
+    ) -> Array:
+        """Return the vector that an agent adds to a secure sum."""
+        if not self.summand:
+            raise SettingsError(f"the strategy {self.name!r} has no secure sums")
+        vector: Array = load_attribute(self.summand)(setup, evaluator, records, seed, request)
+        return vector
 
     def presets_for(self, task: Task, seed: int) -> dict[str, Any]:
         """Return settings that follow from the task, for those that the user does not set."""

@@ -7,7 +7,8 @@ node, and hold whatever a server asks:
 node-config key           meaning
 ========================  ================================================================
 ``epsilon-limit``         the largest epsilon of all that this agent ever sends, in all
-                          runs; in DP-FTS-DE and FTS this key turns local privacy on
+                          runs; in DP-FTS-DE and FTS this key turns local privacy on, and in
+                          voting it adds noise to the votes
 ``epsilon-limit-reward``  the largest epsilon about one evaluation (Fed-PNE)
 ``delta-limit``           the delta of both limits; 1e-5 where unset
 ``budget-file``           the file of the owner's ledger over all runs; where unset, a file
@@ -15,8 +16,17 @@ node-config key           meaning
                           ``epsilon-limit``
 ``answer-within``         seconds after which the agent replies although its evaluation
                           still runs; ``"never"`` waits, whatever the run's setting is
+``secure-key``            file of the private key that signs this node's keys in secure sums,
+                          such as its SuperNode's
+``secure-peers``          fingerprints of the keys of all parties whose sums this node joins,
+                          joined by commas, or a file of fingerprints or public keys, one a
+                          line; needs ``secure-key``
+``secure-only``           true: nothing leaves this node but its part of secure sums; also
+                          true where ``secure-peers`` is set
 ``evaluation-limit``      seconds after which an evaluation is ended and counts as failed;
                           needs ``answer-within``
+``parallel-limit``        the most evaluations at the same time on this node, whatever the run's
+                          setting ``parallel`` is; the others wait for their turn
 ========================  ================================================================
 """
 
@@ -26,10 +36,13 @@ import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.privacy.local import LocalBudget
+
+if TYPE_CHECKING:
+    from flwr_fbo.privacy.secure.identity import Identity
 
 DEFAULT_DELTA = 1e-5
 #: The name in a ledger over all runs: a node may be another agent in another run.
@@ -108,6 +121,33 @@ class Owner:
                 "node-config `budget-file` needs `epsilon-limit`, the limit whose ledger it is"
             )
 
+    @property
+    def secure_only(self) -> bool:
+        """Return whether the node sends nothing but its part of secure sums."""
+        return self.config.get("secure-only") is True or "secure-peers" in self.config
+
+    @property
+    def identity(self) -> Identity | None:
+        """Return the key that signs the node's keys in secure sums; None without one."""
+        path = self.config.get("secure-key")
+        if path is None:
+            return None
+        from flwr_fbo.privacy.secure.identity import Identity  # imports cryptography
+
+        return Identity.load(Path(str(path)))
+
+    @property
+    def pinned(self) -> frozenset[str] | None:
+        """Return the fingerprints of the parties whose sums the node joins; None is anybody's."""
+        peers = self.config.get("secure-peers")
+        if peers is None:
+            return None
+        if self.config.get("secure-key") is None:
+            raise SettingsError("node-config `secure-peers` needs `secure-key`, the node's own key")
+        from flwr_fbo.privacy.secure.identity import pinned_identities  # imports cryptography
+
+        return pinned_identities(str(peers))
+
     def answer_within(self, default: float | None) -> float | None:
         """Return the seconds after which the agent replies without its evaluation.
 
@@ -130,6 +170,16 @@ class Owner:
                 "process of its own can be ended"
             )
         return limit
+
+    @property
+    def parallel_limit(self) -> int | None:
+        """Return the most evaluations at the same time; None is as many as the run asks for."""
+        limit = self._positive("parallel-limit")
+        if limit is not None and limit != int(limit):
+            raise SettingsError(
+                f"node-config `parallel-limit` must be a whole number, but got {limit!r}"
+            )
+        return None if limit is None else int(limit)
 
     def _positive(self, key: str) -> float | None:
         """Return the number > 0 of a key; None where the key is unset."""

@@ -16,7 +16,7 @@ from flwr_fbo.core.settings import SettingsError, unknown_keys
 from flwr_fbo.methods.method import Method, Seeks
 
 #: The folders that register methods, in the order of the lists that people see.
-FOLDERS = ("dp_fts_de", "fts", "baselines", "fed_pne", "ldp", "comparators")
+FOLDERS = ("dp_fts_de", "fts", "baselines", "fed_pne", "voting", "ldp", "comparators")
 ENTRY_POINTS = "flwr_fbo.methods"
 
 

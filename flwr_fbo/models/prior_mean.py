@@ -113,6 +113,22 @@ class PriorMeanProcess:
         shrunk = self._root @ self._prior_cross.T  # (t, J)
         return mean + self._prior_cross @ self._weights, np.diag(spread) - shrunk.T @ shrunk
 
+    def with_fantasies(self, x: Array, regions: Indices | None = None) -> PriorMeanProcess:
+        """Return the posterior if the points x (n, E) had scored what is expected of them.
+
+        The points are being evaluated: their scores are not known yet. An imagined score that
+        equals the mean leaves the mean where it is and takes the variance away, so that a search
+        for an improvement looks elsewhere (the "kriging believer", Ginsbourger et al. 2010).
+        """
+        if not len(x):
+            return self
+        y = np.concatenate([self.process.y, self.posterior(x, regions)[0]])
+        places = self.regions
+        if places is not None and regions is not None:
+            places = np.concatenate([places, regions])
+        process = self.process.with_data(np.vstack([self.process.x, x]), y)
+        return PriorMeanProcess(process, self.shared, places)
+
     @property
     def coefficients(self) -> Array:
         """Return beta_hat: the coefficients of the constant and of any shared function: (J,)."""

@@ -38,6 +38,9 @@ LARGEST_NUMBER = 0.7
 LOG_RANGE = 6.0
 #: The shared mean and spread weigh as much as this many scores of an agent's own.
 PRIOR_SCORES = 1.0
+#: Scores are cut where they lie further below the median than this times the distance from the
+#: median to the best score, or to the lower quartile if that is larger.
+DEEPEST = 2.0
 #: Scores, divided by the largest of them, that spread less than this count as equal.
 LEAST_SPREAD = 1e-12
 
@@ -71,6 +74,21 @@ class ScoreScale:
         width = self.high - self.low
         mean = self.low + width * (centre + 1.0) / 2.0
         return float(mean), float(width * math.exp(LOG_RANGE * (logarithm - 1.0) / 2.0))
+
+
+def cut_low_scores(scores: Array) -> Array:
+    """Return scores (t,), the very low ones raised to a floor below the median.
+
+    A network that diverged, or a chance level, can lie ten times further below the median than the
+    best lies above it. Of scores standardised with it, all good ones are equal, and a stationary
+    process takes what tells them apart for noise. How bad a bad score is does not matter.
+    """
+    if not len(scores):
+        return scores
+    quartile, median = np.quantile(scores, [0.25, 0.5]).tolist()
+    # The quartile is for those who begin near the top: what they tried elsewhere still counts.
+    width = max(float(scores.max()) - median, median - quartile)
+    return np.asarray(np.maximum(scores, median - DEEPEST * width))
 
 
 def standardise_scores(scores: Array, shared: tuple[float, float] | None = None) -> Array:

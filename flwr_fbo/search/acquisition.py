@@ -37,10 +37,29 @@ TOLERANCE = 3e-3
 ENUMERABLE = 20_000
 #: An exchange tries all values of a parameter that has at most this many.
 EXCHANGES = 32
-#: Most rounds of exchanges; usually the third finds nothing better.
-EXCHANGE_ROUNDS = 5
+#: Most rounds of exchanges, of one value each; usually the third or fourth finds nothing better.
+EXCHANGE_ROUNDS = 12
 #: Relative error of a scan; points within it of the best are evaluated exactly.
 SCAN_ERROR = 1e-3
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much work a search of the whole space makes of its candidates."""
+
+    #: Number of candidates that start an ascent, and of points whose values are exchanged.
+    starts: int = STARTS
+    exchanged: int = STARTS // 4
+    #: Least tolerance of an ascent, and see :attr:`AscentOptions.unproven_gain`.
+    tolerance: float = 0.0
+    unproven_gain: float = 10.0
+
+
+#: The effort for every surface but one.
+WIDE = Effort()
+#: The effort for the logarithm of an improvement over a space with integers or categories. Two
+#: percent of an improvement change no decision; `benchmarks.maxima --mixed` shows what is lost.
+MIXED_IMPROVEMENT = Effort(starts=6, exchanged=2, tolerance=2e-2, unproven_gain=2.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -111,12 +130,19 @@ def _search_near(target: _Target, rng: np.random.Generator, incumbents: Array) -
 
 def _search_widely(target: _Target, points: Array) -> Array:
     """Return the best point reached from the best of the candidates (n, D): (D,)."""
+    effort = _effort(target)
     order, tolerance = _ordered(target, points)
-    options = AscentOptions(tolerance, only_best=True)
-    best, value = _climb(target, points[order[:STARTS]], options)
+    options = AscentOptions(max(tolerance, effort.tolerance), True, effort.unproven_gain)
+    best, value = _climb(target, points[order[: effort.starts]], options)
     if not target.space.continuous:
         best, value = _exchange(target, best, target.value(best), options)
     return np.asarray(best[int(np.argmax(value))])
+
+
+def _effort(target: _Target) -> Effort:
+    """Return how much work a search of the whole space makes."""
+    mixed = not target.space.continuous and target.surface.peaks_near_incumbents
+    return MIXED_IMPROVEMENT if mixed else WIDE
 
 
 def _ordered(target: _Target, points: Array) -> tuple[Indices, float]:
@@ -175,17 +201,16 @@ def _objective(
 ) -> Objective:
     """Return the surface as a function of the coordinates that climb, from starts (S, D)."""
     space, gradient_at = target.space, target.surface.value_and_gradient_for_climbing
-    everything = climbing.all() and space.embedding_dimension == space.dimension
-    embedded = None if everything else _first_columns(space)[climbing]
+    if climbing.all() and space.embedding_dimension == space.dimension:  # embedding changes nothing
+        return lambda x, rows: gradient_at(x, None if place is None else place[rows])
+    # Coordinates that climb are one embedded column each; all other columns keep their values.
+    columns, fixed = _first_columns(space)[climbing], space.embed(starts)
 
     def objective(x: Array, rows: np.ndarray) -> tuple[Array, Array]:
-        regions = None if place is None else place[rows]
-        if everything:  # embedding changes nothing
-            return gradient_at(x, regions)
-        units = starts[rows].copy()
-        units[:, climbing] = x
-        value, gradient = gradient_at(space.embed(units), regions)
-        return value, gradient[:, embedded]
+        embedded = fixed[rows]  # a copy
+        embedded[:, columns] = x
+        value, gradient = gradient_at(embedded, None if place is None else place[rows])
+        return value, gradient[:, columns]
 
     return objective
 
@@ -218,33 +243,37 @@ def _kept_inside(units: Array, regions: Regions | None, place: Indices | None) -
 def _exchange(
     target: _Target, units: Array, value: Array, options: AscentOptions
 ) -> tuple[Array, Array]:
-    """Try other values of each discrete parameter of the best points until none is better."""
-    order = np.argsort(-value)[: STARTS // 4]
+    """Exchange one discrete value of the best points (S, D) at a time until none is better."""
+    order = np.argsort(-value)[: _effort(target).exchanged]
     units, value = units[order], value[order]
     for _ in range(EXCHANGE_ROUNDS):
-        before = value.copy()
-        for column, parameter in enumerate(target.space.parameters.values()):
-            if not isinstance(parameter, Float):
-                units, value = _exchange_one(target, units, value, column, parameter)
-        # The best real numbers may be others beside the new discrete values.
-        units, value = _climb(target, units, options)
-        if not np.any(value > before + 1e-12):
+        found, reached = _best_exchange(target, units)
+        better = np.flatnonzero(reached > value + 1e-12)
+        if not len(better):
             break
+        units[better], value[better] = found[better], reached[better]
+        # The best real numbers may be others beside the new discrete values.
+        units[better], value[better] = _climb(target, units[better], options)
     return units, value
 
 
-def _exchange_one(
-    target: _Target, units: Array, value: Array, column: int, parameter: Int | Categorical
-) -> tuple[Array, Array]:
-    """Return each point (S, D) with the best of other values of one parameter, and values (S,)."""
-    choices = _alternatives(parameter, units[:, column])  # (S, K)
-    trial = np.repeat(units[:, None, :], choices.shape[1], axis=1)  # (S, K, D)
-    trial[:, :, column] = choices
-    scores = target.value(trial.reshape(-1, units.shape[1])).reshape(choices.shape)
-    rows, best = np.arange(len(units)), scores.argmax(axis=1)
-    better = scores[rows, best] > value
-    units[better] = trial[rows, best][better]
-    return units, np.maximum(value, scores.max(axis=1))
+def _best_exchange(target: _Target, units: Array) -> tuple[Array, Array]:
+    """Return each point (S, D) with the best other value of one discrete parameter, and values."""
+    trials = []
+    for column, parameter in enumerate(target.space.parameters.values()):
+        if not isinstance(parameter, Float):
+            choices = _alternatives(parameter, units[:, column])  # (S, K)
+            trial = np.repeat(units[:, None, :], choices.shape[1], axis=1)  # (S, K, D)
+            trial[:, :, column] = choices
+            trials.append(trial)
+    every = np.concatenate(trials, axis=1)  # (S, all K, D)
+    scores = target.scan(every.reshape(-1, units.shape[1])).reshape(every.shape[:2])
+    best = scores.max(axis=1, keepdims=True)
+    near = scores >= best - SCAN_ERROR * (1.0 + np.abs(best))
+    exact = np.full(scores.shape, -np.inf)
+    exact[near] = target.value(every[near])
+    rows, choice = np.arange(len(units)), exact.argmax(axis=1)
+    return every[rows, choice], exact[rows, choice]
 
 
 def _alternatives(parameter: Int | Categorical, current: Array) -> Array:

@@ -18,7 +18,7 @@ last bit over most of the space. For a very negative z,
 
 Thompson sampling explores by chance and has the papers' guarantees. Over the first ten or
 twenty evaluations, which are all that most parties can afford, expected improvement finds
-better points (docs/defaults.md). Expected improvement is therefore the default where no
+better points (docs/evidence/defaults.md). Expected improvement is therefore the default where no
 guarantee is needed.
 """
 

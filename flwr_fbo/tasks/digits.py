@@ -14,7 +14,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.settings import Settings, SettingsError, above, setting
@@ -153,6 +152,8 @@ def _all_usable(owner: Indices, labels: NDArray[Any], count: int) -> bool:
 
 def scan(images: Array, rng: np.random.Generator) -> Array:
     """Return images (n, 8, 8) as one agent's scanner renders them, one image a row: (n, 64)."""
+    from scipy import ndimage  # slow to import, and only an evaluation needs it
+
     tilt = rng.uniform(-MAX_TILT, MAX_TILT)
     contrast = np.exp(rng.uniform(*np.log(CONTRAST)))
     noise = rng.uniform(*NOISE)

@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
+from flwr_fbo.core.reports import report
 from flwr_fbo.core.settings import Settings, SettingsError
 from flwr_fbo.core.space import Space, Value
 
@@ -192,6 +193,36 @@ class Task(ABC):
             generator, so that a repeated run gives the same score.
         """
 
+    def report(self, step: int, score: float) -> None:
+        """Report the score of the evaluation at a step, such as an epoch.
+
+        Call this method from :meth:`evaluate`. If the evaluation looks hopeless beside the party's
+        earlier ones, the method raises an error that ends the evaluation.
+
+        Parameters
+        ----------
+        step : int
+            The number of the step, from 1. The last step that is reported is the cost.
+        score : float
+            The score at this step.
+        """
+        report(step, score)
+
+    def warm_start(self) -> Any:
+        """Return what the party knows already: see :mod:`flwr_fbo.tasks.warm_start`.
+
+        Every agent calls this method after :meth:`prepare`, before its first evaluation. The
+        settings are the party's own data. They never leave the party, and count in what the agent
+        shares under the same guarantee.
+
+        Returns
+        -------
+        list or optuna.Study
+            Settings, or pairs of a setting and its score. A setting without a score is evaluated
+            first. The complete trials of a study in the space count as settings with scores.
+        """
+        return ()
+
     def expected(self, params: Params) -> float | None:
         """Return the score without noise, or None where this score is not known.
 
@@ -221,13 +252,15 @@ def number(params: Params, name: str) -> float:
     32.0
     """
     value = params[name]
+    if type(value) is float:  # the check of an abstract class takes longer than many a task
+        return value
     if not isinstance(value, Real):
         raise TypeError(f"the parameter `{name}` must be a number, but got {value!r}")
     return float(value)
 
 
 #: Optional arguments of a task function, beside the parameter values.
-OPTIONAL_ARGUMENTS = ("data", "partition", "rng")
+OPTIONAL_ARGUMENTS = ("data", "partition", "rng", "report")
 
 
 class FunctionTask(Task):
@@ -245,6 +278,8 @@ class FunctionTask(Task):
         Returns the data of one agent from the agent's :class:`Partition`.
     score_range : tuple of float, optional
         Lowest and highest possible score.
+    warm_start : list, optuna.Study or callable, optional
+        What a party knows already, or a function that returns it for a :class:`Partition`.
     """
 
     def __init__(
@@ -254,14 +289,20 @@ class FunctionTask(Task):
         metric: str = "score",
         prepare: Callable[[Partition], Any] | None = None,
         score_range: tuple[float, float] | None = None,
+        warm_start: Any = (),
     ) -> None:
         super().__init__()
+        self._warm_start = warm_start
         _check_arguments(function, prepare)
         self._function, self._space, self._prepare = function, space, prepare
         self.metric, self.score_range = metric, score_range
         # Found once: a signature is slow to inspect at every evaluation.
         self._accepted = set(inspect.signature(function).parameters)
         self._arguments: dict[str, Any] = {}
+
+    def __call__(self, *arguments: Any, **named: Any) -> float:
+        """Call the function as it was written, for tests and for use outside a federation."""
+        return self._function(*arguments, **named)
 
     @property
     def space(self) -> Space:
@@ -284,9 +325,13 @@ class FunctionTask(Task):
         if self._prepare is not None:
             self._arguments["data"] = self._prepare(partition)
 
+    def warm_start(self) -> Any:
+        """Return what the task was made with as ``warm_start``."""
+        return self._warm_start
+
     def evaluate(self, params: Params, *, rng: np.random.Generator) -> float:
-        """Call the function, with those of data, partition and rng that it names."""
-        available = {"rng": rng, **self._arguments}
+        """Call the function, with those of data, partition, rng and report that it names."""
+        available = {"rng": rng, "report": report, **self._arguments}
         # A function gets only the arguments that it names, so it needs no `**kwargs`.
         named = {name: value for name, value in available.items() if name in self._accepted}
         return self._function(params, **named)
@@ -331,12 +376,13 @@ def task(
     metric: str = "score",
     prepare: Callable[[Partition], Any] | None = None,
     score_range: tuple[float, float] | None = None,
+    warm_start: Any = (),
 ) -> Callable[[Callable[..., float]], FunctionTask]:
     """Make a task from a function that returns a score.
 
     The first argument of the function is a mapping with the parameter values. The function may
-    also name ``data`` (what ``prepare`` returned for this agent), ``partition`` and ``rng`` (a
-    numpy generator) among its arguments.
+    also name ``data`` (what ``prepare`` returned for this agent), ``partition``, ``rng`` (a numpy
+    generator) and ``report`` (see :meth:`Task.report`) among its arguments.
 
     Parameters
     ----------
@@ -348,6 +394,9 @@ def task(
         Returns the data of one agent from the agent's :class:`Partition`; called once per agent.
     score_range : tuple of float, optional
         Lowest and highest possible score; Fed-PNE and local privacy need this range.
+    warm_start : list, optuna.Study or callable, optional
+        What a party knows already: settings, pairs of a setting and its score, or an Optuna study;
+        or a function that returns one of these for a :class:`Partition`.
 
     Returns
     -------
@@ -365,4 +414,4 @@ def task(
     1.0
     """
     whole = space if isinstance(space, Space) else Space(space)
-    return lambda function: FunctionTask(function, whole, metric, prepare, score_range)
+    return lambda function: FunctionTask(function, whole, metric, prepare, score_range, warm_start)

@@ -9,11 +9,11 @@ from flwr_fbo.methods.thompson.server import ThompsonServer
 
 
 class RandomSearchServer(ThompsonServer):
-    """The server of random search: each agent evaluates one random point in each round."""
+    """The server of random search: each agent evaluates ``parallel`` random points a round."""
 
     def requests(self, present: Sequence[int]) -> dict[int, Request]:
-        """Return the request for one more random point, for each agent that is present."""
+        """Return the request for the next random points, for each agent that is present."""
         if self.round == 0:
             return super().requests(present)
-        values, expects = {"count": 1, "home": -1}, self._all_expected()
+        values, expects = {"count": self.settings.parallel, "home": -1}, self._all_expected()
         return {n: Request("explore", self.round, values, {}, expects) for n in present}

@@ -6,16 +6,16 @@ The rewards of all agents are treated as rewards of one objective, as the paper'
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.parameters import Parameter
 from flwr_fbo.core.settings import setting
-from flwr_fbo.core.space import Categorical, Float
-from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer, import_extra
+from flwr_fbo.methods.comparators.base import Ask, ComparatorSettings, PullServer
+from flwr_fbo.methods.comparators.optuna_space import distributions_of, import_optuna, unit_of
 
 
 @dataclass(frozen=True)
@@ -32,22 +32,24 @@ class OptunaBatchServer(PullServer[OptunaSettings]):
 
     def start(self, rng: np.random.Generator) -> None:
         """Make a study with a seeded sampler."""
-        optuna = import_extra("benchmarks", "optuna")
-        optuna.logging.set_verbosity(optuna.logging.WARNING)
+        optuna = import_optuna()
         self._optuna = optuna
         seed = int(rng.integers(2**32))
         if self.settings.sampler == "gp":
             sampler: Any = optuna.samplers.GPSampler(seed=seed, deterministic_objective=False)
         else:
             # A constant liar keeps the points of one batch apart.
-            sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
+            with warnings.catch_warnings():  # Optuna 4 marks it as experimental
+                warnings.simplefilter("ignore")
+                sampler = optuna.samplers.TPESampler(seed=seed, constant_liar=True)
         self._study: Any = optuna.create_study(direction="maximize", sampler=sampler)
         self._trials: list[Any] = []
 
     def ask(self) -> Ask:
         """Return one new point for each agent."""
-        self._trials = [self._study.ask(self._distributions()) for _ in range(self.agents)]
-        points = np.stack([self._unit(trial.params) for trial in self._trials])
+        distributions = distributions_of(self.space)
+        self._trials = [self._study.ask(distributions) for _ in range(self.agents)]
+        points = np.stack([unit_of(self.space, trial.params) for trial in self._trials])
         return Ask(points, np.ones(self.agents, dtype=np.int64), per_agent=True)
 
     def tell(self, ask: Ask, rewards: Array, replies: int) -> None:
@@ -60,29 +62,4 @@ class OptunaBatchServer(PullServer[OptunaSettings]):
 
     def best_point(self) -> Array:
         """Return the point with the best single reward, as Optuna does: (D,)."""
-        return self._unit(self._study.best_params)
-
-    def _distributions(self) -> dict[str, Any]:
-        """Return the space in Optuna's terms; a finite space is the numbers of its points."""
-        if self.space.points is not None:
-            last = len(self.space.points) - 1
-            return {"point": self._optuna.distributions.IntDistribution(0, last)}
-        return {name: self._distribution(p) for name, p in self.space.parameters.items()}
-
-    def _distribution(self, p: Parameter) -> Any:
-        """Return one parameter in Optuna's terms."""
-        kinds = self._optuna.distributions
-        if isinstance(p, Categorical):
-            return kinds.CategoricalDistribution(p.choices)
-        if isinstance(p, Float):
-            return kinds.FloatDistribution(p.low, p.high, log=p.log)
-        # Optuna has no logarithmic integers with a step: they are sampled on a linear scale.
-        if p.log and p.step == 1:
-            return kinds.IntDistribution(p.low, p.high, log=True)
-        return kinds.IntDistribution(p.low, p.high, step=p.step)
-
-    def _unit(self, params: dict[str, Any]) -> Array:
-        """Return a trial's values as a point of the unit cube: (D,)."""
-        if self.space.points is not None:
-            return np.asarray(self.space.points[params["point"]])
-        return self.space.to_unit(params)
+        return unit_of(self.space, self._study.best_params)

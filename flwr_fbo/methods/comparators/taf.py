@@ -24,7 +24,7 @@ Decisions:
 - The distance is the share of discordant pairs, in [0, 1]. The bandwidth of .5 gives no weight to
   agents that rank no better than chance.
 - FTS says that TAF must be sent the incumbent. The published method compares with its own
-  predictions, and so does this module.
+  predictions, and so does this module. ``benchmarks/reproduce`` also runs the form of FTS.
 """
 
 from __future__ import annotations
@@ -66,7 +66,11 @@ class TAFAgent(TransferAgent[TAFSettings]):
         predicted = self.surrogates.mean(model.x)  # (N, t)
         distances = discordance(predicted, model.y)
         self.weights = epanechnikov(distances / self.settings.bandwidth)
-        self._reference = predicted.max(axis=1) if len(predicted) else np.zeros(0)
+        self._reference = self._values_to_beat(predicted)
+
+    def _values_to_beat(self, predicted: Array) -> Array:
+        """Return what a prediction of each other agent's model must exceed to be a gain: (N,)."""
+        return predicted.max(axis=1) if len(predicted) else np.zeros(0)
 
     def _acquisition(self, model: GaussianProcess, x: Array) -> Array:
         mean, variance = model.posterior(x)

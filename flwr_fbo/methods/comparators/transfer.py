@@ -18,6 +18,7 @@ from flwr_fbo.methods.thompson.sampler import ThompsonSampler
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.search.acquisition import CANDIDATES, all_points, quasi_random
+from flwr_fbo.search.success import CAUTION
 
 #: Rounds of the local search around the best point, and points in each.
 LOCAL_ROUNDS, LOCAL_POINTS = 4, 200
@@ -82,7 +83,7 @@ class TransferAgent(ABC, Generic[S]):
         return self._own.explore(self.settings.initial_points)
 
     def tell(self, unit: Array, score: float | None) -> None:
-        """Take in an evaluation; a failed one (None) is ignored."""
+        """Take in an evaluation; the score of a failed one is None."""
         self._own.tell(unit, score)
 
     def best(self) -> tuple[Array, float] | None:
@@ -106,7 +107,7 @@ class TransferAgent(ABC, Generic[S]):
 
     @abstractmethod
     def _acquisition(self, model: GaussianProcess, x: Array) -> Array:
-        """Return the acquisition function at embedded rows (n, E): (n,)."""
+        """Return the acquisition function, which is at least 0, at embedded rows (n, E): (n,)."""
 
     def _search(self, model: GaussianProcess, best: Array, rng: np.random.Generator) -> Array:
         """Return the point where the acquisition is largest, with ties broken at random: (D,).
@@ -132,6 +133,9 @@ class TransferAgent(ABC, Generic[S]):
     ) -> tuple[Array, float]:
         """Return the point (D,) with the largest acquisition, and the acquisition there."""
         # Where the acquisition is flat, the first point must not always win.
-        values = self._acquisition(model, self.space.embed(points))
+        x = self.space.embed(points)
+        values, success = self._acquisition(model, x), self._own.success()
+        if success is not None:
+            values = values * np.exp(CAUTION * success.logarithm(x))
         ties = np.flatnonzero(values == values.max())
         return np.asarray(points[rng.choice(ties)]), float(values.max())

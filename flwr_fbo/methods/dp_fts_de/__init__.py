@@ -36,5 +36,6 @@ METHODS = (
   year      = {2021}
 }""",
         answers_early=True,
+        summand="flwr_fbo.methods.dp_fts_de.secure:summand",
     ),
 )

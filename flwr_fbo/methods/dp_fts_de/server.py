@@ -24,16 +24,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Indices
+from flwr_fbo.core.protocol import Reply, Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.dp_fts_de.aggregation import Aggregation
+from flwr_fbo.methods.dp_fts_de.secure import open_sum, secure_plan
 from flwr_fbo.methods.dp_fts_de.settings import HALF_LIFE, DPFTSDESettings
 from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.methods.secure_sum import MORE_COLLUDING, PLAN, SecureSum
+from flwr_fbo.methods.summing_server import SummingServer
 from flwr_fbo.methods.thompson.schedules import OwnProbability, own_probability
 from flwr_fbo.methods.thompson.server import ThompsonServer
 from flwr_fbo.privacy.budget import PrivacyBudget
@@ -43,9 +48,12 @@ from flwr_fbo.privacy.calibration import (
     noise_multiplier_for,
 )
 from flwr_fbo.privacy.entropy import Entropy, seeded_entropy, system_entropy
+from flwr_fbo.privacy.events import Event
 from flwr_fbo.privacy.ledger import Ledger, MemoryLedger
+from flwr_fbo.privacy.mechanisms import Integers
 from flwr_fbo.privacy.release_plan import expected_signal
 from flwr_fbo.privacy.releases import Release, ReleaseMemory
+from flwr_fbo.privacy.secure.noise_share import charged_delta
 from flwr_fbo.privacy.statement import DELTAS, NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.search.regions import home_regions
 
@@ -60,7 +68,7 @@ def shared_weights(settings: DPFTSDESettings, released: ReleaseMemory) -> Array 
     return released.latest if settings.advice == "last" else released.average()
 
 
-class DPFTSDEServer(ThompsonServer):
+class DPFTSDEServer(SummingServer, ThompsonServer):
     """The server of Algorithm 1, with noise that is paid for from a budget before each release.
 
     Parameters
@@ -102,9 +110,7 @@ class DPFTSDEServer(ThompsonServer):
         self._p_schedule = p_schedule or settings.p_schedule
         #: The rounds that release, and q.
         self.release_plan = settings.release_plan(agents, rounds)
-        self._ledger: Ledger | None = None
         self.delta: float | None = None
-        self.budget: PrivacyBudget | None = None
         self.noise_multiplier: float | None = None
         seeded = None if settings.noise_seed is None else seeded_entropy(settings.noise_seed)
         self._entropy = entropy or seeded or system_entropy()
@@ -119,7 +125,13 @@ class DPFTSDEServer(ThompsonServer):
             settings, agents, self.regions.count, rate, self.noise_multiplier
         )
         self.released = empty_memory(self.settings)
+        #: What agents are sent, once it is computed: the weights (P, M), or None before a release.
+        self._weights: tuple[Array | None] | None = None
         self.exhausted = False
+        if settings.secure:
+            self.secure_plan = secure_plan(self.aggregation, len(self.release_plan.rounds))
+            arrays = {**self._setup.arrays, PLAN: self.secure_plan.to_array()}
+            self._setup = replace(self._setup, arrays=arrays)
 
     @classmethod
     def for_run(cls, run: RunParameters, settings: DPFTSDESettings, **options: Any) -> Self:
@@ -135,10 +147,10 @@ class DPFTSDEServer(ThompsonServer):
             )
         server = cls(run.space, run.agents, settings, run.rounds, run.seed)
         if settings.private and run.ledger is not None:
-            server._open_ledger(run.ledger)
+            server._open_ledger(run.ledger, run.run)
         return server
 
-    def _open_ledger(self, path: Path) -> None:
+    def _open_ledger(self, path: Path, run: str) -> None:
         """Charge all releases from now on to the ledger in this file."""
         s = self.settings
         assert self.delta is not None
@@ -149,19 +161,12 @@ class DPFTSDEServer(ThompsonServer):
             "delta": self.delta,
             "epsilon": s.epsilon,
             "accountant": s.account,
+            "run": run,
         }
-        if path.exists() and b"\n" not in path.read_bytes():
-            # A crash while the file was made: nothing was ever charged to it. If something was,
-            # the key beside it says so, and making the ledger anew is refused.
-            path.unlink()
-        make = Ledger.resume if path.exists() else Ledger.create
-        self._ledger = make(path, header)
-        self.budget = PrivacyBudget(s.epsilon or math.inf, self.delta, self._ledger, s.account)
-
-    def close_files(self) -> None:
-        """Close the file of the ledger."""
-        if self._ledger is not None:
-            self._ledger.close()
+        self._ledger = Ledger.open(path, header)
+        self.budget = PrivacyBudget(
+            s.epsilon or math.inf, self._charged_delta, self._ledger, s.account
+        )
 
     @property
     def private(self) -> bool:
@@ -177,22 +182,71 @@ class DPFTSDEServer(ThompsonServer):
         if s.noise_multiplier is None and s.epsilon is not None and rates:
             # The least z with which all planned releases together cost at most epsilon.
             self.noise_multiplier = noise_multiplier_for(
-                s.epsilon, self.delta, rates, s.account, self.agents
+                s.epsilon, self._charged_delta, rates, s.account, self.agents
             )
         self.budget = budget or PrivacyBudget(
-            s.epsilon or math.inf, self.delta, MemoryLedger(), s.account
+            s.epsilon or math.inf, self._charged_delta, MemoryLedger(), s.account
         )
+
+    @property
+    def _charged_delta(self) -> float:
+        """Return the delta to account with; in a secure sum a part of delta pays for rounding."""
+        assert self.delta is not None
+        return charged_delta(self.delta) if self.settings.secure else self.delta
 
     def _home(self, agent: int) -> int:
         if not self.settings.explore_home:
             return -1
-        return int(home_regions(self.agents, self.regions.count)[agent])
+        return int(self._homes[agent])
+
+    @cached_property
+    def _homes(self) -> Indices:
+        """Return the home sub-regions of all agents: (N,)."""
+        return home_regions(self.agents, self.regions.count)
 
     def _probability_and_weights(self, agent: int) -> tuple[float, Array | None]:
-        weights = shared_weights(self.settings, self.released)  # line 12: the same for all agents
-        return own_probability(self._p_schedule, self.round), weights
+        # Line 12: the same for all agents, so that it is computed once.
+        if self._weights is None:
+            self._weights = (shared_weights(self.settings, self.released),)
+        return own_probability(self._p_schedule, self.round), self._weights[0]
+
+    # -- secure sums -------------------------------------------------------------------------
+
+    def _round_requests(self, present: Sequence[int]) -> dict[int, Request]:
+        return ThompsonServer.requests(self, present)
+
+    def _close_round(self, replies: Mapping[int, Reply]) -> None:
+        round, due = self.round, self._sum_is_due()
+        ThompsonServer.close(self, replies)
+        if due and self.secure_plan is not None:
+            self._sum = open_sum(self.secure_plan, self.aggregation, self._bound_to, round)
+
+    def _sum_is_due(self) -> bool:
+        """Return whether this round releases, or makes up for a sum that was abandoned uncharged.
+
+        A crash charges a release twice; then a later release is left out.
+        """
+        if self.secure_plan is None or self.budget is None or self.round >= self.last_round:
+            return False
+        planned = sum(t <= self.round for t in self.release_plan.rounds)
+        if planned <= self.charges:
+            return False
+        self.exhausted = self.budget.would_exceed(self.aggregation.event(self.round))
+        return not self.exhausted
+
+    def _sum_event(self, opened: SecureSum) -> Event:
+        return self.aggregation.event(opened.terms.release)
+
+    def _take_sum(self, opened: SecureSum, total: Integers) -> None:
+        released = opened.noise.lattice.values(total).reshape(self.regions.count, -1)
+        deviation = opened.noise.deviation(opened.survivors)
+        self._remember(released, deviation, opened.terms.release)
+
+    # -- central sums ------------------------------------------------------------------------
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
+        if self.settings.secure:
+            return {}
         due = self.round in self.release_plan.rounds and not self.exhausted
         return {"omega": (self.settings.vector_length,)} if due else {}
 
@@ -201,7 +255,7 @@ class DPFTSDEServer(ThompsonServer):
             # Without privacy the sample need not be secret, and a repeated run is the same.
             entropy = seeded_entropy(int(self._rng(2, self.round).integers(2**62)))
             chosen = self.aggregation.selected(vectors, entropy)
-            self._remember(self.aggregation.without_noise(chosen, self.round), 0.0)
+            self._remember(self.aggregation.without_noise(chosen, self.round), 0.0, self.round)
             return
         event = self.aggregation.event(self.round)
         if self.budget.would_exceed(event):
@@ -210,12 +264,13 @@ class DPFTSDEServer(ThompsonServer):
         self.budget.charge(event)  # line 13, on disk before anything is drawn
         deviation = self.aggregation.deviation(self.round)
         released = self.aggregation.draw_release(vectors, self.round, self._entropy)
-        self._remember(released, deviation)
+        self._remember(released, deviation, self.round)
 
-    def _remember(self, vector: Array, deviation: float) -> None:
+    def _remember(self, vector: Array, deviation: float, round: int) -> None:
+        self._weights = None
         if self.settings.advice == "last":
             self.released = empty_memory(self.settings)  # older releases are not used again
-        self.released.add(vector, deviation, self.round)
+        self.released.add(vector, deviation, round)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the round, the releases, and whether the budget is exhausted."""
@@ -231,15 +286,10 @@ class DPFTSDEServer(ThompsonServer):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state that :meth:`state_dict` returned."""
         super().load_state_dict(state)
-        self.released = ReleaseMemory.from_dict(state["released"])
+        self.released, self._weights = ReleaseMemory.from_dict(state["released"]), None
         self.exhausted = bool(state["exhausted"])
         if self._ledger is not None and "ledger" in state:
             self._ledger.require(state["ledger"])
-
-    @property
-    def charges(self) -> int:
-        """Return how many releases the ledger has charged."""
-        return 0 if self.budget is None else len(self.budget.ledger.events)
 
     # -- what a run reports ------------------------------------------------------------------
 
@@ -281,12 +331,13 @@ class DPFTSDEServer(ThompsonServer):
                 if fixed
                 else "a party's vectors replaced by zero, as if it had not replied"
             ),
-            trust="central",
+            trust="secure-sum" if self.settings.secure else "central",
             mechanism=(
                 f"{len(self.release_plan.rounds)} releases of a sum with Gaussian noise of "
                 f"multiplier {self.noise_multiplier or 0.0:.4g}, sampling rate "
                 f"{self.release_plan.sampling_rate:g}, accountant {self.settings.account}"
                 + self._local_text()
+                + ("; the parties make the noise" if self.settings.secure else "")
             ),
             # A budget stops what it does not pay for; a release that a crash repeated was charged
             # twice.
@@ -298,8 +349,14 @@ class DPFTSDEServer(ThompsonServer):
             budget=self.settings.epsilon,
             exhausted=self.exhausted,
             notice=self.notice(),
-            not_covered=("the server itself, which sees the parties' vectors", *NEVER_COVERED),
+            not_covered=(
+                MORE_COLLUDING
+                if self.settings.secure
+                else "the server itself, which sees the parties' vectors",
+                *NEVER_COVERED,
+            ),
             versions=versions(),
+            secure_sum=self._sum_facts,
         )
 
     def _local_text(self) -> str:
@@ -318,7 +375,9 @@ class DPFTSDEServer(ThompsonServer):
         if z is None or not plan.rounds or self.delta is None or self.aggregation.bound is None:
             return []
         noise = z * self.aggregation.bound / (self.agents * plan.sampling_rate)
-        signal = expected_signal(self.settings.initial_points + plan.rounds[-1])
+        if self.secure_plan is not None:
+            noise *= self.secure_plan.excess
+        signal = expected_signal(self.settings.evaluations_after(plan.rounds[-1]))
         if noise <= signal:
             return []
         # The noise falls with N, and with z, which falls as epsilon grows.
@@ -341,8 +400,9 @@ class DPFTSDEServer(ThompsonServer):
         rates = [plan.sampling_rate] * len(plan.rounds)
 
         def at(delta: float) -> float:
-            return epsilon_of(z, delta, rates, s.account, self.agents)
+            return epsilon_of(z, charged(delta), rates, s.account, self.agents)
 
+        charged = charged_delta if s.secure else float
         plain = plan.sampling_rate == 1.0 and s.sampling == "poisson"
         mu = math.sqrt(len(plan.rounds)) / z if plain else None
         return at(self.delta), {f"{delta:g}": at(delta) for delta in DELTAS}, mu

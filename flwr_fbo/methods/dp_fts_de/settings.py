@@ -9,6 +9,7 @@ import numpy as np
 
 from flwr_fbo.core.settings import SettingsError, above, at_least, setting, within
 from flwr_fbo.methods.dp_fts_de.robust import Robust
+from flwr_fbo.methods.secure_settings import colluding_setting, threshold_setting
 from flwr_fbo.methods.thompson.schedules import ScheduleName, WeightScheme, own_probability
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.privacy.accountants import AccountantName
@@ -34,9 +35,17 @@ class DPFTSDESettings(ThompsonSettings):
         "middle",
         "an agent's first point: random is anywhere, middle is in the middle half of each range",
     )
+    spread_points: int = setting(
+        5,
+        "number of evaluations until which an agent that nobody tells anything spreads its points",
+        at_least(0),
+    )
     acquisition: Literal["thompson", "improvement"] = setting(
         "improvement",
         "how an agent chooses by its own model: a sampled function, or expected improvement",
+    )
+    cut_low_scores: bool = setting(
+        True, "count scores far below an agent's median as a floor, before they are scaled"
     )
     refit_every: int = setting(
         3,
@@ -131,6 +140,12 @@ class DPFTSDESettings(ThompsonSettings):
         "poisson",
         "fixed-size counts exactly N q agents in a release, under its own neighbouring relation",
     )
+    aggregation: Literal["central", "secure"] = setting(
+        "central",
+        "who adds the noise: a trusted server, or the parties in a sum that no server sees through",
+    )
+    secure_threshold: float = threshold_setting()
+    secure_colluding: int = colluding_setting()
     advice: Literal["last", "average", "recent"] = setting(
         "recent",
         "releases in the shared function: the last, all by inverse noise variance, or recent ones",
@@ -155,6 +170,11 @@ class DPFTSDESettings(ThompsonSettings):
         return self.epsilon is not None or self.noise_multiplier is not None
 
     @property
+    def secure(self) -> bool:
+        """Return whether the agents' vectors are added up by secure sums."""
+        return self.aggregation == "secure"
+
+    @property
     def account(self) -> AccountantName:
         """Return the name of the accountant; samples of fixed size (App. B.2.4) have only one."""
         return "fixed-size" if self.sampling == "fixed-size" else self.accountant
@@ -168,6 +188,28 @@ class DPFTSDESettings(ThompsonSettings):
                 f"`robust` must be none in a private run, but got {self.robust!r}: only a sum "
                 "has the sensitivity that the noise is made for; the clip bounds every agent"
             )
+        if self.secure:
+            self._check_secure()
+
+    def _check_secure(self) -> None:
+        """Raise SettingsError for settings that a secure sum cannot have."""
+        if not self.private:
+            raise SettingsError(
+                "`aggregation=secure` needs `epsilon` or `noise-multiplier`, but both are unset: a "
+                "sum without noise can show what a single party sent"
+            )
+        if self.sampling != "poisson" or (self.sampling_rate or 1.0) < 1.0:
+            raise SettingsError(
+                "`sampling-rate` must be 1 and `sampling` poisson with `aggregation=secure`, but "
+                f"got {self.sampling_rate or 1.0:g} and {self.sampling}: sampling lowers epsilon "
+                "only against those who do not know the sample, and the server sees who sends"
+            )
+        for name, value in (("noise-seed", self.noise_seed), ("local-epsilon", self.local_epsilon)):
+            if value is not None:
+                raise SettingsError(
+                    f"`{name}` must be unset with `aggregation=secure`, but got {value:g}: the "
+                    "parties draw the noise of the sum themselves"
+                )
 
     def delta_for(self, agents: int) -> float:
         """Return the run's delta for this number of agents."""
@@ -180,7 +222,7 @@ class DPFTSDESettings(ThompsonSettings):
         # A schedule is planned only where epsilon, and not the noise, is given.
         if self.releases != "auto" or self.epsilon is None or self.noise_multiplier is not None:
             return ReleasePlan(self._listed(rounds), self.sampling_rate or 1.0)
-        rate = 1.0 if self.sampling == "fixed-size" else None
+        rate = 1.0 if self.sampling == "fixed-size" or self.secure else None
         # How much agents use a release: 1 - p_t in the papers, else the plan's own estimate.
         use = None
         if self.advice_use == "query":
@@ -195,6 +237,7 @@ class DPFTSDESettings(ThompsonSettings):
             self.initial_points,
             self.sampling_rate or rate,
             use,
+            self.parallel,
         )
 
     def _listed(self, rounds: int) -> tuple[int, ...]:

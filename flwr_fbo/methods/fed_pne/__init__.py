@@ -17,6 +17,7 @@ METHODS = (
         agent_kind="fed-pne",
         strategy="flwr_fbo.strategies.fed_pne:FedPNE",
         presets="flwr_fbo.methods.method:score_range_presets",
+        summand="flwr_fbo.methods.fed_pne.secure:summand",
         paper_settings={"last-phase": "in-order", "noise-on": "reward"},
         bibtex="""@inproceedings{li2024fedpne,
   title     = {Federated {X}-Armed Bandit},

@@ -28,6 +28,7 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.core.evaluation_groups import evaluate_many
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.methods.fed_pne.privacy import (
     Guarantees,
@@ -106,9 +107,11 @@ class FedPNEAgent:
         if self._exceeds(phase, pulls):
             return Reply(declined=BUDGET)
         node = np.repeat(np.arange(len(pulls)), pulls)  # (sum t,)
-        rewards = self._rewards(phase, self._points(request, phase, pulls))
+        rewards = self._rewards(phase, *self._points(request, phase, pulls))
         if rewards is None:
             return Reply(declined=UNFINISHED)
+        if self.settings.secure:
+            return Reply()  # the means leave in a secure sum only
         if self.settings.private:
             return Reply({"means": self._release(phase, rewards, pulls)})
         if rewards.min() < 0 or rewards.max() > 1:
@@ -129,29 +132,27 @@ class FedPNEAgent:
         """Return how many rewards were outside the stated range and clipped before release."""
         return sum(record["clipped"] for record in self._releases.values())
 
-    def _points(self, request: Request, phase: int, pulls: Indices) -> Array:
-        """Return the point of each pull (sum t, D); points that are drawn are drawn once."""
+    def _points(self, request: Request, phase: int, pulls: Indices) -> tuple[Array, Indices]:
+        """Return points (K, D), and how often each is pulled (K,); points are drawn once."""
         if "points" in request.arrays:
-            return np.repeat(request.arrays["points"], pulls, axis=0)
+            return request.arrays["points"], pulls
         rng = np.random.default_rng([*self.seed, _POINTS, phase])
         boxes = zip(pulls, request.arrays["low"], request.arrays["high"], strict=True)
-        return np.concatenate([self.space.sample(int(t), rng, a, b) for t, a, b in boxes])
+        drawn = np.concatenate([self.space.sample(int(t), rng, a, b) for t, a, b in boxes])
+        return drawn, np.ones(len(drawn), dtype=np.int64)
 
-    def _rewards(self, phase: int, points: Array) -> Array | None:
+    def _rewards(self, phase: int, points: Array, counts: Indices) -> Array | None:
         """Return the rewards of a phase; None when this message's share of pulls is used up."""
-        left = self.settings.pulls_per_message
+        # Recorded evaluations are looked up, and do not count towards the share.
+        made = evaluate_many(
+            self.evaluator, points, counts, round=phase, source="node",
+            most=self.settings.pulls_per_message, parallel=self.settings.parallel,
+        )  # fmt: skip
+        if made is None:
+            return None
         low, high = self.settings.reward_low, self.settings.reward_high
-        rewards = np.zeros(len(points))
-        for play, point in enumerate(points):
-            # Recorded evaluations are looked up, and do not count towards the share.
-            if left is not None and self.evaluator.recorded(phase, play) is None:
-                if left == 0:
-                    return None
-                left -= 1
-            evaluation = self.evaluator(point, round=phase, play=play, source="node")
-            if evaluation.score is not None:
-                rewards[play] = (evaluation.score - low) / (high - low)
-        return rewards
+        scores = np.array([low if e.score is None else e.score for e in made], dtype=np.float64)
+        return np.asarray((scores - low) / (high - low))
 
     def _release(self, phase: int, rewards: Array, pulls: Indices) -> Array:
         """Return noisy means, after recording the means together with their privacy cost."""

@@ -44,6 +44,7 @@ from flwr_fbo.privacy.entropy import Entropy
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import Lattice
 from flwr_fbo.privacy.noise import GAUSSIAN, draw_rounded
+from flwr_fbo.privacy.secure.noise_share import charged_delta
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,10 @@ def mean_noise(settings: FedPNESettings) -> MeanNoise:
     epsilon, delta = settings.epsilon_per_reward, settings.promised_delta
     if settings.epsilon is not None:
         # `most_means` means of sensitivity 1 are one release of sensitivity sqrt(most_means).
-        sigma = gaussian_multiplier(settings.epsilon, delta)
+        if settings.secure:  # the accountant of the server's ledger rounds epsilon up
+            sigma = gaussian_multiplier(settings.epsilon, charged_delta(delta)) * (1.0 + 1e-3)
+        else:
+            sigma = gaussian_multiplier(settings.epsilon, delta)
         return MeanNoise(math.sqrt(settings.most_means) * sigma, power=0)
     if epsilon is None:
         return MeanNoise()
@@ -158,6 +162,9 @@ def private_means(noise: MeanNoise, rewards: Array, pulls: Indices, entropy: Ent
     Rewards are rounded down, by less than 2^-28 of the noise, to a lattice that depends on the
     noise alone. They are summed as integers, so one reward moves the sum of its node by at most
     one reward's worth, exactly. The noise is an exact rounding of a Gaussian to that lattice.
+
+    The paper's form (``noise_on="reward"``) adds noise to every reward. Only the sum leaves, and a
+    sum of t Gaussian numbers is one Gaussian number of t times the variance, so one is drawn.
     """
     if rewards.size and not (rewards.min() >= 0 and rewards.max() <= 1):
         # The offending rewards are private: the message must not show them.
@@ -166,8 +173,7 @@ def private_means(noise: MeanNoise, rewards: Array, pulls: Indices, entropy: Ent
     means = np.zeros(len(pulls))
     for t in np.unique(pulls):  # one or two values: pulls differ only in a cut phase
         rows = np.flatnonzero(pulls == t)
-        draws = int(t) if noise.power == 1 else 1  # noise on each reward, or on their sum
-        deviation = noise.sigma if noise.power == 1 else math.sqrt(noise.variance(t)) * int(t)
+        deviation = math.sqrt(noise.variance(t)) * int(t)  # of the noise on the sum
         lattice = Lattice(deviation)
         if lattice.step > 1:
             raise ValueError(
@@ -175,7 +181,6 @@ def private_means(noise: MeanNoise, rewards: Array, pulls: Indices, entropy: Ent
                 f"{deviation:g} has step {lattice.step:g}, which rounds every reward to 0"
             )
         units = lattice.quantise(rewards[np.isin(node, rows)]).reshape(len(rows), int(t))
-        added = draw_rounded(GAUSSIAN, lattice.units, len(rows) * draws, entropy)
-        total = units.sum(axis=1) + added.reshape(len(rows), draws).sum(axis=1)  # (rows,)
-        means[rows] = lattice.values(total) / t
+        total = units.sum(axis=1) + draw_rounded(GAUSSIAN, lattice.units, len(rows), entropy)
+        means[rows] = lattice.values(total) / t  # (rows,)
     return means

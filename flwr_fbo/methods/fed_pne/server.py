@@ -34,12 +34,19 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked_reply
 from flwr_fbo.core.space import Space
-from flwr_fbo.methods.fed_pne import report
+from flwr_fbo.methods.fed_pne import report, secure
 from flwr_fbo.methods.fed_pne.privacy import Guarantees, guarantees, mean_noise
 from flwr_fbo.methods.fed_pne.regret import regret_per_agent
 from flwr_fbo.methods.fed_pne.search import NodeElimination, Phase, PhaseResult
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings, MeanNoise
-from flwr_fbo.methods.method import MethodServer, RunParameters
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.methods.secure_sum import MORE_COLLUDING, PLAN, SecurePlan, SecureSum
+from flwr_fbo.methods.summing_server import SummingServer
+from flwr_fbo.privacy.budget import PrivacyBudget
+from flwr_fbo.privacy.events import Event
+from flwr_fbo.privacy.ledger import Ledger, MemoryLedger
+from flwr_fbo.privacy.mechanisms import Integers
+from flwr_fbo.privacy.secure.noise_share import charged_delta
 from flwr_fbo.privacy.statement import NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.search.box_tree import BoxTree
 
@@ -50,7 +57,7 @@ UNFINISHED, BUDGET = "unfinished", "budget"
 STALLED = "stalled"
 
 
-class FedPNEServer(MethodServer):
+class FedPNEServer(SummingServer):
     """The server of Fed-PNE, which collects means of nodes and eliminates nodes.
 
     Parameters
@@ -73,8 +80,15 @@ class FedPNEServer(MethodServer):
         settings = settings.for_agents(agents)
         self.space, self.agents, self.settings = space, agents, settings
         self.noise: MeanNoise = mean_noise(settings)
-        self.searches = self._new_searches(seed)
         self.quorum = max(1, math.ceil(settings.phase_quorum * agents))
+        self._abandoned = 0  # secure sums in a row that were abandoned
+        if settings.secure:
+            assert settings.epsilon is not None
+            self.secure_plan = secure.secure_plan(settings, agents)
+            self.noise = secure.noise_of_one(settings, self.secure_plan)
+            self.quorum = max(self.quorum, self.secure_plan.threshold)
+            self.budget = PrivacyBudget(settings.epsilon, self._charged_delta, MemoryLedger())
+        self.searches = self._new_searches(seed)
         self.round = self.phase = 0
         self.sent = np.zeros(agents, dtype=np.int64)  # numbers sent by each agent
         self.stopped = ""
@@ -104,7 +118,25 @@ class FedPNEServer(MethodServer):
     @classmethod
     def for_run(cls, run: RunParameters, settings: FedPNESettings, **options: Any) -> Self:
         """Make the server of one run."""
-        return cls(run.space, run.agents, settings, run.seed)
+        server = cls(run.space, run.agents, settings, run.seed)
+        if server.secure_plan is not None and run.ledger is not None:
+            s = server.settings
+            assert s.epsilon is not None
+            header = {
+                "strategy": "fed-pne",
+                "agents": run.agents,
+                "most-means": s.most_means,
+                "delta": s.promised_delta,
+                "epsilon": s.epsilon,
+            }
+            server._ledger = Ledger.open(run.ledger, header)
+            server.budget = PrivacyBudget(s.epsilon, server._charged_delta, server._ledger)
+        return server
+
+    @property
+    def _charged_delta(self) -> float:
+        """Return the delta to account with; in a secure sum a part of delta pays for rounding."""
+        return charged_delta(self.settings.promised_delta)
 
     @property
     def finished(self) -> bool:
@@ -113,9 +145,10 @@ class FedPNEServer(MethodServer):
 
     def setup(self) -> Setup:
         """Return the space and the settings, which are public."""
-        return Setup(KIND, self.space, self.settings.to_mapping())
+        arrays = {} if self.secure_plan is None else {PLAN: self.secure_plan.to_array()}
+        return Setup(KIND, self.space, self.settings.to_mapping(), arrays)
 
-    def requests(self, present: Sequence[int]) -> dict[int, Request]:
+    def _round_requests(self, present: Sequence[int]) -> dict[int, Request]:
         """Return the open phase, for the present agents that still owe an answer."""
         if self.finished:
             return {}
@@ -123,14 +156,16 @@ class FedPNEServer(MethodServer):
         asked = set(present) - set(self._answered) - self._retired
         return {agent: request for agent in sorted(asked) if 0 <= agent < self.agents}
 
-    def close(self, replies: Mapping[int, Reply]) -> None:
+    def _close_round(self, replies: Mapping[int, Reply]) -> None:
         """Take in one round; the phase ends with a quorum of answers and no agent at work."""
         self._check(replies)
         at_work, known = False, len(self._answered)
         for agent, reply in replies.items():
             if not reply.declined:
-                self._answered[agent] = reply.arrays["means"]
-                self.sent[agent] += len(reply.arrays["means"])
+                # With secure sums a reply says that all pulls were made, and nothing else.
+                means = reply.arrays.get("means", np.zeros(0))
+                self._answered[agent] = means
+                self.sent[agent] += len(means)
             elif reply.declined == BUDGET:
                 self._retired.add(agent)
             at_work |= reply.declined == UNFINISHED
@@ -139,11 +174,45 @@ class FedPNEServer(MethodServer):
         if at_work or self.finished:
             return
         if len(self._answered) >= self.quorum:
-            self._end_phase()
+            if self.secure_plan is None:
+                replied = np.stack([self._answered[agent] for agent in sorted(self._answered)])
+                self._end_phase(replied.mean(axis=0), len(replied))
+            else:
+                self._open_sum(self.secure_plan)
         # The quorum is out of reach once too many agents have no budget for this phase.
         elif len(self._retired - set(self._answered)) > self.agents - self.quorum:
             self.stopped = BUDGET
         elif self._idle >= self.settings.idle_rounds:
+            self.stopped = STALLED
+
+    def _open_sum(self, plan: SecurePlan) -> None:
+        """Open the secure sum of the phase, or end the run where its cost is too much."""
+        pulls = np.concatenate([phase.pulls for _, phase in self._phases()])
+        assert self.budget is not None
+        if self.budget.would_exceed(plan.event(len(pulls), self.round, replaced=True)):
+            self.stopped = BUDGET
+            return
+        self._sum = secure.open_sum(
+            plan, self.settings, self._bound_to, self.round, self.phase, pulls
+        )
+
+    def _sum_event(self, opened: SecureSum) -> Event:
+        assert self.secure_plan is not None
+        terms = opened.terms
+        return self.secure_plan.event(terms.length, terms.release, replaced=True)
+
+    def _take_sum(self, opened: SecureSum, total: Integers) -> None:
+        """End the phase with the means of the agents in the sum."""
+        self._abandoned = 0
+        self.sent[list(opened.members)] += opened.terms.length
+        means = opened.noise.lattice.values(total) / opened.survivors + 0.5
+        self._end_phase(means, opened.survivors)
+
+    def _sum_failed(self) -> None:
+        """Ask all agents for the open phase again, unless that has been in vain too often."""
+        self._answered = {}
+        self._abandoned += 1
+        if self._abandoned >= self.settings.idle_rounds:
             self.stopped = STALLED
 
     def _check(self, replies: Mapping[int, Reply]) -> None:
@@ -179,6 +248,7 @@ class FedPNEServer(MethodServer):
             "idle": self._idle,
             "opened": self._opened,
             "retired": sorted(self._retired),
+            "abandoned": self._abandoned,
             "answered": {str(agent): means for agent, means in self._answered.items()},
             "searches": [search.state_dict() for search in self.searches],
         }
@@ -188,7 +258,7 @@ class FedPNEServer(MethodServer):
         self.round, self.phase = state["round"], state["phase"]
         self.sent = np.array(state["sent"], dtype=np.int64)
         self.stopped, self._idle, self._opened = state["stopped"], state["idle"], state["opened"]
-        self._retired = set(state["retired"])
+        self._retired, self._abandoned = set(state["retired"]), state.get("abandoned", 0)
         self._answered = {int(a): np.asarray(means) for a, means in state["answered"].items()}
         for search, stored in zip(self.searches, state["searches"], strict=True):
             search.load_state_dict(stored)
@@ -223,16 +293,15 @@ class FedPNEServer(MethodServer):
             round=self.round,
             values={"phase": self.phase},
             arrays=arrays,
-            expects={"means": (len(arrays["pulls"]),)},
+            expects={} if self.settings.secure else {"means": (len(arrays["pulls"]),)},
         )
 
-    def _end_phase(self) -> None:
-        """Average the answers and pass them on (Algorithm 2, lines 11-16)."""
-        replies = np.stack([self._answered[agent] for agent in sorted(self._answered)])  # (m, K)
-        means, start = replies.mean(axis=0), 0
+    def _end_phase(self, means: Array, replies: int) -> None:
+        """Pass on the answers' means (K,) over this many replies (Algorithm 2, lines 11-16)."""
+        start = 0
         for search, phase in self._phases():
             stop = start + len(phase.nodes)
-            search.update(means[start:stop], len(replies))
+            search.update(means[start:stop], replies)
             start = stop
         # The next phase opens, and every agent may be asked again.
         self._answered = {}
@@ -275,17 +344,28 @@ class FedPNEServer(MethodServer):
                 if party
                 else "one reward of a party replaced by any other"
             ),
-            trust="local",
-            mechanism="each party adds Gaussian noise to its own means, before they leave",
+            trust="local" if self.secure_plan is None else "secure-sum",
+            mechanism=(
+                "each party adds Gaussian noise to its own means, before they leave"
+                if self.secure_plan is None
+                else "sums of the parties' means with Gaussian noise, which the parties make"
+            ),
+            secure_sum=self._sum_facts,
             epsilon=promised,
             delta=s.promised_delta,
-            spent=one_party if party else found.one_reward_epsilon,
+            spent=self._spent(one_party) if party else found.one_reward_epsilon,
             party_epsilon=None if party else self._whole_party(one_party),
             budget=promised,
             exhausted=self.stopped == BUDGET,
-            not_covered=NEVER_COVERED,
+            not_covered=(
+                NEVER_COVERED if self.secure_plan is None else (MORE_COLLUDING, *NEVER_COVERED)
+            ),
             versions=versions(),
         )
+
+    def _spent(self, one_party: float) -> float:
+        """Return the epsilon of a party so far; that of the ledger where there is one."""
+        return one_party if self.budget is None else self.budget.spent
 
     def _whole_party(self, so_far: float) -> float:
         """Return a bound on what a party loses over the whole run, by whatever nodes it pulls.

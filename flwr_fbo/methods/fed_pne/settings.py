@@ -30,7 +30,9 @@ from typing import Literal
 import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
+from flwr_fbo.core.children import MOST_PARALLEL
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
+from flwr_fbo.methods.secure_settings import colluding_setting, threshold_setting
 from flwr_fbo.privacy.calibration import default_delta
 
 
@@ -105,6 +107,11 @@ class FedPNESettings(Settings):
         "most evaluations that an agent makes for one message; unset: all of the phase",
         at_least(1),
     )
+    parallel: int = setting(
+        1,
+        "number of evaluations of a phase that an agent makes at once, each in a process",
+        within(1, MOST_PARALLEL),
+    )
     # Rewards and their privacy
     reward_low: float = setting(0.0, "score that counts as reward 0")
     reward_high: float = setting(1.0, "score that counts as reward 1")
@@ -129,8 +136,25 @@ class FedPNESettings(Settings):
         above(0),
     )
 
+    aggregation: Literal["local", "secure"] = setting(
+        "local",
+        "who adds the noise of `epsilon`: each agent to its own means, or all to a secure sum",
+    )
+    secure_threshold: float = threshold_setting()
+    secure_colluding: int = colluding_setting()
+
+    @property
+    def secure(self) -> bool:
+        """Say whether the agents' means are added up by secure sums."""
+        return self.aggregation == "secure"
+
     def check(self) -> None:
         """Raise SettingsError where several settings contradict each other."""
+        if self.secure and self.epsilon is None:
+            raise SettingsError(
+                "`aggregation=secure` needs `epsilon`, the promise to a whole agent, but it is "
+                "unset"
+            )
         if not self.reward_low < self.reward_high:
             raise SettingsError(
                 "`reward-low` must be < `reward-high`, but got "

@@ -31,6 +31,8 @@ Decisions where the paper is silent or inconsistent:
 - In practice b = sqrt(v). The theorem's level cuts off the *mean* of an arm's first
   :math:`\ln(4 m T / \delta)` rewards whenever the mean is not small against sqrt(v), and on real
   data the learner then keeps playing the arm that it tried first.
+- ``orders`` has the level sqrt(v / ln((m+1) T)) and the width
+  B + sqrt(m v ln((m+1) T) / lambda), as the public code of the method that the paper builds on.
 - With an empty dictionary (m = 0) there is nothing to truncate, and b_t takes m = 1.
 """
 
@@ -65,19 +67,29 @@ class ATA(Embedded):
         return self._mean
 
     def _logarithm(self, dimension: int) -> float:
-        """Return ln(4 m T / delta)."""
+        """Return ln(4 m T / delta), or ln((m + 1) T) for its order."""
+        if not self.theory:
+            return math.log((dimension + 1.0) * self.settings.budget)
         return math.log(4.0 * max(dimension, 1) * self.settings.budget / self.settings.failure)
 
     def level(self, dimension: int) -> float:
         """Return b = sqrt(v / ln(4 m T / delta)) (Theorem 2), or sqrt(v) in practice."""
-        logarithm = self._logarithm(dimension) if self.theory else 1.0
+        logarithm = 1.0 if self.practical else self._logarithm(dimension)
         return math.sqrt(self.model.second_moment / logarithm)
 
     def theory_width(self) -> float:
         """Return beta = B (1 + ...) + 4 sqrt(ln(4 m T / delta) v m / lambda) (Theorem 2)."""
+        return self.bias_width + 4.0 * self._deviation()
+
+    def order_width(self) -> float:
+        """Return beta = B + sqrt(ln((m + 1) T) v m / lambda)."""
+        return self.norm + self._deviation()
+
+    def _deviation(self) -> float:
+        """Return sqrt(logarithm * v m / lambda)."""
         m = self.posterior.dimension
         variance = self._logarithm(m) * self.model.second_moment * m / self.regularisation
-        return self.bias_width + 4.0 * math.sqrt(variance)
+        return math.sqrt(variance)
 
     def _learn(self, key: Keys, rewards: Array) -> None:
         self._condition(key)

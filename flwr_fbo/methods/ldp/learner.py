@@ -12,8 +12,11 @@ paper                  here                                                     
 ``k`` plays an epoch   ``plays``, rows of what ``suggest`` returns               int
 =====================  ========================================================  ==========
 
-There are two sets of constants. ``theory`` is what each theorem states; each deviation is named
-where it is made. ``practical`` keeps the algorithms, and gives every learner the same two:
+There are three sets of constants. ``theory`` is what each theorem states; each deviation is named
+where it is made. ``orders`` is for the paper's experiments, whose parameters are "order-wise
+similar to those recommended by the theorems": lambda is 1, and a width has the theorem's terms with
+factors of 1 in place of the proof's. ``practical`` keeps the algorithms, and gives every learner
+the same two:
 
 - :math:`\lambda = c / B^2`, the ratio of noise to signal that a Gaussian process with
   functions of size B would use. With :math:`\lambda = 1`, as in the theorems' experiments, the
@@ -129,8 +132,13 @@ class UpperConfidence(Learner):
         self.regularisation = settings.regularisation or self._preset_regularisation()
         self.posterior = Posterior.prior(domain.features, self.regularisation)
         self.exploration = settings.exploration or (
-            1.0 if self.theory else self.practical_exploration
+            self.practical_exploration if self.practical else 1.0
         )
+
+    @property
+    def practical(self) -> bool:
+        """Say whether the constants are those that work in practice."""
+        return self.settings.constants == "practical"
 
     @property
     def theory(self) -> bool:
@@ -144,7 +152,7 @@ class UpperConfidence(Learner):
 
     def _preset_regularisation(self) -> float:
         # In practice lambda = c / B^2, as the module explains.
-        return 1.0 if self.theory else self.model.noise_variance / self.model.bound**2
+        return self.model.noise_variance / self.model.bound**2 if self.practical else 1.0
 
     @property
     @abstractmethod
@@ -155,10 +163,14 @@ class UpperConfidence(Learner):
     def theory_width(self) -> float:
         """Return the theorem's beta for the next play."""
 
+    def order_width(self) -> float:
+        """Return a beta of the theorem's order with factors of 1; here the theorem's own."""
+        return self.theory_width()
+
     def width(self) -> float:
         """Return the factor on the posterior standard deviation at the next play."""
-        if self.theory:
-            return self.exploration * self.theory_width()
+        if not self.practical:
+            return self.exploration * (self.theory_width() if self.theory else self.order_width())
         # sqrt(c / lambda), which is B with the practical regularisation
         sd = math.sqrt(self.model.noise_variance / self.regularisation)
         return self.exploration * sd * self._spread()

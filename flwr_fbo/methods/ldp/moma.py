@@ -29,6 +29,7 @@ Decisions where the paper is silent or inconsistent:
   for what is left, and its rewards are not used.
 - k must be at least 2, because one estimate has no median distance. For ties the first j is
   chosen.
+- ``orders`` has the width B + sqrt(m c / lambda) and the epochs of ``practical``.
 - In practice k is :data:`PRACTICAL_EPOCH`. The theorem's 279 plays in an epoch at T = 1,000 leave
   three epochs to learn in.
 """
@@ -48,7 +49,7 @@ from flwr_fbo.methods.ldp.domain import Domain, Keys
 from flwr_fbo.methods.ldp.nystrom import Embedded
 from flwr_fbo.methods.ldp.settings import LDPSettings
 
-#: Plays in one epoch with the practical constants.
+#: Plays in one epoch but with the theorem's constants.
 PRACTICAL_EPOCH = 5
 
 
@@ -74,6 +75,11 @@ class MoMA(Embedded):
         return self.bias_width + 3.0 * math.sqrt(
             9.0 * m * self.model.noise_variance / self.regularisation
         )
+
+    def order_width(self) -> float:
+        """Return beta_{n+1} = B + sqrt(m c / lambda)."""
+        m = self.posterior.dimension
+        return self.norm + math.sqrt(m * self.model.noise_variance / self.regularisation)
 
     def _learn(self, key: Keys, rewards: Array) -> None:
         self.sums += np.multiply.outer(rewards, self.domain.scatter(key, np.ones(1)))

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -35,6 +35,8 @@ KIND = "ldp"
 BUDGET = "budget"
 #: The run ends after this many rounds in a row in which agents were asked and none answered.
 MOST_IDLE_ROUNDS = 100
+#: Agents that are drawn at once, and how often, before all that are left are listed.
+DRAWS, MOST_DRAWS = 16, 1000
 
 
 class RewardServer(MethodServer):
@@ -80,6 +82,7 @@ class RewardServer(MethodServer):
         self.exhausted: set[int] = set()  # agents whose budget is spent
         self.refused = self.failures = 0
         self.answers = np.zeros(agents, dtype=np.int64)  # that agents may have paid for
+        self.paid = np.zeros(agents, dtype=np.int64)  # that came, so that they were paid for
         self._seed, self._idle, self._task = seed, 0, task
         self._asked: set[int] = set()  # in this round
         self._epoch: set[int] = set()  # agents that answered in this epoch
@@ -150,11 +153,31 @@ class RewardServer(MethodServer):
 
     def _draw(self, present: Sequence[int], count: int) -> list[int]:
         """Draw agents without replacement, those that are new to this epoch first."""
-        able = sorted(set(present) - self.exhausted)
         # Keyed by the round, so that asking twice draws the same agents.
         rng = np.random.default_rng([self._seed, self.round, 3])
+        chosen = self._draw_by_trial(rng, count) if len(present) == self.agents else None
+        if chosen is not None:
+            return chosen
+        able = sorted(set(present) - self.exhausted)
         order = [able[i] for i in rng.permutation(len(able))]
         return sorted(order, key=lambda n: n in self._epoch)[:count]
+
+    def _draw_by_trial(self, rng: np.random.Generator, count: int) -> list[int] | None:
+        """Draw agents where all are present, whatever their number; None where few are left.
+
+        An agent that cannot answer, or has answered in this epoch, is drawn again. Over a whole run
+        in which every agent is spent that takes ln(N) draws a play on average.
+        """
+        if self.agents - len(self.exhausted) - len(self._epoch) < count:
+            return None
+        chosen: list[int] = []
+        for _ in range(MOST_DRAWS):
+            for n in rng.integers(self.agents, size=DRAWS).tolist():
+                if n not in self.exhausted and n not in self._epoch and n not in chosen:
+                    chosen.append(n)
+                    if len(chosen) == count:
+                        return chosen
+        return None
 
     def _point(self) -> Array:
         """Return the point of the next update, whose plays are all equal: (D,)."""
@@ -167,16 +190,27 @@ class RewardServer(MethodServer):
         asked = self._asked
         unpaid = {n for n, reply in replies.items() if reply.declined == BUDGET}
         # An agent that stayed silent may have paid for an answer that was lost.
-        self.answers[sorted(asked - unpaid)] += 1
+        self.answers[list(asked - unpaid)] += 1
         self.exhausted |= unpaid
         self.refused += len(unpaid)
         self.failures += sum(r.declined not in ("", BUDGET) for r in replies.values())
         rewards = {n: float(r.arrays["reward"]) for n, r in replies.items() if not r.declined}
+        self._note_paid(rewards)
         # Rewards beyond those wanted belong to this point, and must not count for the next.
         self._take(dict(sorted(rewards.items())[: self._wanted]))
         self._idle = 0 if rewards or unpaid or not asked else self._idle + 1
         self._asked = set()
         self.round += 1
+
+    def _note_paid(self, answered: Collection[int]) -> None:
+        """Count the answers that came, and do not ask an agent again that cannot pay for more."""
+        whole, each = self.settings.epsilon, self.settings.epsilon_per_answer
+        if whole is None or each is None:
+            return
+        for n in answered:
+            self.paid[n] += 1
+            if (self.paid[n] + 1) * each > whole * (1.0 + 1e-12):
+                self.exhausted.add(n)
 
     @property
     def _wanted(self) -> int:
@@ -226,6 +260,7 @@ class RewardServer(MethodServer):
             "refused": self.refused,
             "failures": self.failures,
             "answers": self.answers.copy(),
+            "paid": self.paid.copy(),
             "idle": self._idle,
             "asked": sorted(self._asked),
             "epoch": sorted(self._epoch),
@@ -240,6 +275,7 @@ class RewardServer(MethodServer):
         self.exhausted = set(state["exhausted"])
         self.refused, self.failures = int(state["refused"]), int(state["failures"])
         self.answers = np.array(state["answers"], dtype=np.int64)
+        self.paid = np.array(state["paid"], dtype=np.int64)
         self._idle, self._asked = int(state["idle"]), set(state["asked"])
         self._epoch = set(state["epoch"])
         self._pending = [float(r) for r in state["pending"]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
 from flwr_fbo.privacy.calibration import default_delta
@@ -13,6 +13,9 @@ from flwr_fbo.privacy.calibration import default_delta
 @dataclass(frozen=True)
 class LDPSettings(Settings):
     """Settings of every learner of LDP-BO; without an epsilon rewards are not private."""
+
+    #: The budget is one of all agents together.
+    shares_budget: ClassVar[bool] = True
 
     # The run and its privacy
     budget: int = setting(
@@ -66,8 +69,10 @@ class LDPSettings(Settings):
         "matern52", "kernel of the mean reward, where the task states no covariance of its own"
     )
     lengthscale: float = setting(0.2, "length scale of `kernel` in the unit cube", above(0))
-    constants: Literal["practical", "theory"] = setting(
-        "practical", "constants of the learners: those that work in practice, or the theorems'"
+    constants: Literal["practical", "orders", "theory"] = setting(
+        "practical",
+        "constants of the learners: those that work in practice, the theorems' orders with "
+        "factors of 1, or the theorems'",
     )
     exploration: float | None = setting(
         None, "factor on the confidence width; unset: as `constants` says", above(0)

@@ -13,6 +13,9 @@ Decisions where the paper is silent or inconsistent:
 - ``2 b_t`` as the sub-Gaussian constant of a variable within [-b_t, b_t] is kept as printed.
   Hoeffding's lemma gives b_t; the factor pays for using the inequality at every t at once.
 - Line 6 prints mu with a tilde and line 9 prints mu with a hat: both are the same.
+- ``orders``, of private rewards: Algorithm 2 states its width, which is used as it is. Without
+  privacy: B + b sqrt((gamma + ln(1/delta)) / lambda). The bias of truncation has the same order
+  in t and is left out.
 - Without privacy (finite second moment) the bias of truncation adds
   :math:`\sqrt{2 v \sqrt{t} / \lambda}`, derived in :mod:`flwr_fbo.methods.ldp.rewards`.
 """
@@ -43,3 +46,11 @@ class TGP(GPUCB):
         noise = 2.0 * math.sqrt(2.0) * self.model.level(t) * math.sqrt(gained)
         bias = self.model.truncation_bias(t)
         return self.norm + (noise + bias) / math.sqrt(self.regularisation)
+
+    def order_width(self) -> float:
+        """Return beta_t: Algorithm 2's for private rewards, and its order otherwise."""
+        t = self.updates
+        if t == 0 or self.model.noise != "none":
+            return self.theory_width()
+        gained = self.posterior.information + math.log(1.0 / self.settings.failure)
+        return self.norm + self.model.level(t) * math.sqrt(gained / self.regularisation)

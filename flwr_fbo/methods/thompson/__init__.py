@@ -7,6 +7,7 @@ from typing import Any
 PAPER_AGENT: dict[str, Any] = {
     "initial-points": 10,
     "first-point": "random",
+    "spread-points": 0,
     "acquisition": "thompson",
     "advice-use": "query",
     "message": "sample",
@@ -15,6 +16,7 @@ PAPER_AGENT: dict[str, Any] = {
     "kernel": "se",
     "refit-every": 5,
     "standardise": False,
+    "cut-low-scores": False,
     "features": 100,
     "feature-kernel": "se",
     "feature-lengthscale": 0.01,

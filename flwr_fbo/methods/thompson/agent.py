@@ -10,6 +10,10 @@ kind            values                            arrays
 ``step``        ``own-probability``               ``advice`` (P, M), or none
 ==============  ================================  ============================
 
+An agent with the setting ``parallel`` = k makes k evaluations at once: k in a step, and its initial
+points k at a time. It proposes all k before it makes any: each proposal takes those before it as
+under way. The reply is one vector for all evaluations, whatever k is.
+
 ``advice`` holds the weights of the shared function. Any request may expect ``omega``, the shared
 vector: (M,), or (M + 2,) where agents share the scale of their scores; then ``advice`` has two
 more columns as well. Nothing else is ever sent, except ``diagnostics`` (2,) in runs that say that
@@ -18,7 +22,9 @@ they are not private.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
+from typing import TypeAlias
 
 import numpy as np
 
@@ -28,15 +34,18 @@ from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.thompson.local_privacy import with_local_privacy
-from flwr_fbo.methods.thompson.sampler import ThompsonSampler
+from flwr_fbo.methods.thompson.sampler import Proposal, ThompsonSampler
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.methods.thompson.shared_function import shared_function_of
 from flwr_fbo.models.features import RandomFeatures, feature_lengthscales
 from flwr_fbo.models.hyperparameters import Hyperparameters
 from flwr_fbo.models.kernels import kernel_named
+from flwr_fbo.search.pruning import Reports, gain_after, is_hopeless
 from flwr_fbo.search.regions import Regions
 
 KIND = "thompson"
+#: Returns the proposal for a play, given the points (D,) that are under way.
+Propose: TypeAlias = Callable[[int, Sequence[Array]], Proposal]
 #: The round that keys the first draw of an agent's history before the start. The number is far
 #: above the rounds of a federation, so that no draw of a round is repeated.
 HISTORY = 1_000_000
@@ -59,6 +68,10 @@ def thompson_setup(
         "splits": np.array(regions.splits, dtype=np.float64),
     }
     return Setup(KIND, space, values, arrays)
+
+
+#: The kind of the record that holds what the party knew when the run began.
+WARM_START = "warm-start"
 
 
 class ThompsonAgent:
@@ -88,6 +101,18 @@ class ThompsonAgent:
             records.append("fit", {"observations": observations, **asdict(found)})
 
         self.sampler = ThompsonSampler(setup.space, settings, self._features, seed, on_fit)
+        evaluator.is_hopeless = self._is_hopeless
+        #: What finished evaluations reported, and their scores.
+        self._finished: list[tuple[Reports, float]] = []
+        #: What stopped evaluations reported. Both lists grow when a round's evaluations have ended,
+        #: so that the rule does not depend on which of those at once ends first.
+        self._stopped: list[Reports] = []
+        known = _warm_start(evaluator, records)
+        #: Known settings without a score (D,), which are evaluated first.
+        self._to_try = [np.array(unit) for unit, score in known if score is None]
+        for unit, score in known:
+            if score is not None:
+                self.sampler.tell(np.array(unit), score)
         # Replaying the records rebuilds the agent as it was, to the last bit.
         for evaluation in evaluator.history:
             self._tell(evaluation)
@@ -106,8 +131,13 @@ class ThompsonAgent:
 
     def has_work(self, request: Request) -> bool:
         """Return whether :meth:`work` would make any evaluation."""
-        plays = int(request.values.get("count", 1))
+        plays = int(request.values.get("count", self._parallel))
         return any(self._evaluator.recorded(request.round, p) is None for p in range(plays))
+
+    @property
+    def _parallel(self) -> int:
+        """Return how many evaluations the agent makes at once."""
+        return self.sampler.settings.parallel
 
     def work(self, request: Request) -> None:
         """Make the evaluations of a request that are not recorded yet."""
@@ -137,9 +167,9 @@ class ThompsonAgent:
     def _diagnostics(self) -> Array:
         """Return the number of evaluations and the best score (0 before the first one): (2,)."""
         # Scores leave the agent here, so the run is not private.
-        best = self.sampler.best()
+        best = self.sampler.own_model.best_score()
         count = len(self._evaluator.history)
-        return np.array([count, 0.0 if best is None else best[1]], dtype=np.float64)
+        return np.array([count, 0.0 if best is None else best], dtype=np.float64)
 
     def _explore(self, request: Request) -> None:
         """Evaluate random points of the home sub-region (DP-FTS-DE Algorithm 2, lines 1-2)."""
@@ -147,26 +177,84 @@ class ThompsonAgent:
         low: float | Array = 0.0 if home < 0 else self._regions.low[home]
         high: float | Array = 1.0 if home < 0 else self._regions.high[home]
         points = self.sampler.explore(count, low, high, request.round)
-        for play, unit in enumerate(points):
-            self._evaluate(unit, request.round, play, "initial")
+
+        def propose(play: int, pending: Sequence[Array]) -> Proposal:
+            return Proposal(points[play], "initial")
+
+        self._evaluate_all(request.round, range(count), propose)
 
     def _history(self, request: Request) -> None:
         """Make t_n evaluations by the agent's own model before the start (FTS App. D.2.1)."""
         count = int(request.values["count"])
         first = self.sampler.explore(self.sampler.settings.initial_points)[:count]
-        for play in range(count):
-            if self._evaluator.recorded(request.round, play) is None:
-                modelled = play >= len(first)
-                unit = self.sampler.ask(HISTORY + play).unit if modelled else first[play]
-                self._evaluate(unit, request.round, play, "own" if modelled else "initial")
+
+        def initial(play: int, pending: Sequence[Array]) -> Proposal:
+            return Proposal(first[play], "initial")
+
+        def modelled(play: int, pending: Sequence[Array]) -> Proposal:
+            return Proposal(self.sampler.ask(HISTORY + play, pending=pending).unit, "own")
+
+        # Known settings belong to rounds, and this history comes before them.
+        self._evaluate_all(request.round, range(len(first)), initial, warm_start=False)
+        self._evaluate_all(request.round, range(len(first), count), modelled, warm_start=False)
 
     def _step(self, request: Request) -> None:
         """Choose a point and evaluate it (DP-FTS-DE Algorithm 2, lines 4-9)."""
-        if self._evaluator.recorded(request.round) is not None:
-            return  # the request was delivered twice, or the agent crashed after evaluating
         probability = float(request.values["own-probability"])
-        proposal = self.sampler.ask(request.round, probability)
-        self._evaluate(proposal.unit, request.round, 0, proposal.source)
+        follows = False
+
+        def propose(play: int, pending: Sequence[Array]) -> Proposal:
+            # The shared function has one maximum: one of the k follows it at the most.
+            nonlocal follows
+            own = 1.0 if follows else probability
+            proposal = self.sampler.ask(request.round, own, play=play, pending=pending)
+            follows = follows or proposal.source == "advice"
+            return proposal
+
+        self._evaluate_all(request.round, range(self._parallel), propose)
+
+    def _evaluate_all(
+        self, round: int, plays: Sequence[int], propose: Propose, *, warm_start: bool = True
+    ) -> None:
+        """Make the evaluations of a round that are not recorded, ``parallel`` at a time."""
+        k = self._parallel
+        # The same plays are together whenever this is called, also after a crash.
+        for batch in (plays[first : first + k] for first in range(0, len(plays), k)):
+            points = self._points(round, batch, propose, warm_start)
+            if k == 1:
+                made = [self._evaluator(u, round=round, play=p, source=s) for p, u, s in points]
+            else:
+                made = self._evaluator.at_once(points, round=round)
+            for evaluation in made:
+                self._tell(evaluation)
+
+    def _points(
+        self, round: int, plays: Sequence[int], propose: Propose, warm_start: bool
+    ) -> list[tuple[int, Array, str]]:
+        """Return the play, the point and the source of each evaluation that is not recorded."""
+        points: list[tuple[int, Array, str]] = []
+        new = [p for p in plays if self._evaluator.recorded(round, p) is None]
+        begun = {p: found for p in new if (found := self._evaluator.begun(round, p)) is not None}
+        for play in new:
+            # What was begun goes on with its point, whatever would be proposed by now.
+            unit, source = begun.get(play, (None, ""))
+            if unit is None and warm_start:
+                unit, source = self._next_to_try([s for _, _, s in points]), "warm-start"
+            if unit is None:
+                later = [u for p, (u, _) in begun.items() if p > play]
+                proposal = propose(play, [*(u for _, u, _ in points), *later])
+                unit, source = proposal.unit, proposal.source
+            points.append((play, unit, source))
+        return points
+
+    def _next_to_try(self, under_way: Sequence[str]) -> Array | None:
+        """Return the next known setting that has no score yet; None where none is left.
+
+        ``under_way`` are the sources of the evaluations that are about to be made.
+        """
+        sources = [*(e.source for e in self._evaluator.history), *under_way]
+        tried = sources.count("warm-start")
+        return self._to_try[tried] if tried < len(self._to_try) else None
 
     def _take_shared_function(self, request: Request) -> None:
         """Use the shared function of a request; without one, the function before stays in use."""
@@ -174,12 +262,37 @@ class ThompsonAgent:
             weights, settings = request.arrays["advice"], self.sampler.settings
             self.sampler.set_shared_function(shared_function_of(weights, self._regions, settings))
 
-    def _evaluate(self, unit: Array, round: int, play: int, source: str) -> None:
-        if self._evaluator.recorded(round, play) is None:
-            self._tell(self._evaluator(unit, round=round, play=play, source=source))
-
     def _tell(self, evaluation: Evaluation) -> None:
-        self.sampler.tell(np.array(evaluation.unit), evaluation.score)
+        score = evaluation.score
+        if evaluation.pruned and score is not None:
+            # What it showed, and what others gained from there to their end.
+            score += gain_after(evaluation.steps, self._finished)
+            self._stopped.append(evaluation.reports)
+        elif score is not None:
+            self._finished.append((evaluation.reports, score))
+        self.sampler.tell(np.array(evaluation.unit), score)
+
+    def _is_hopeless(self, reports: Reports) -> bool:
+        """Return whether an evaluation with these reports should stop."""
+        rule, startup = self.sampler.settings.pruning, self.sampler.settings.pruning_startup
+        finished = [reported for reported, _ in self._finished]
+        return is_hopeless(rule, reports, finished, self._stopped, startup)
+
+
+def _warm_start(
+    evaluator: Evaluator, records: Records
+) -> Sequence[tuple[Sequence[float], float | None]]:
+    """Return what the party knew when the run began: points, and their scores or None."""
+    stored = records.read(WARM_START)
+    if stored:
+        return [(unit, score) for unit, score in stored[0]["points"]]
+    if evaluator.history:
+        return []  # a run that has begun stays as it is
+    known = list(evaluator.warm_start())
+    if known:
+        # Recorded, because a study may have more trials at the next message.
+        records.append(WARM_START, {"points": [[list(unit), score] for unit, score in known]})
+    return known
 
 
 def make_agent(

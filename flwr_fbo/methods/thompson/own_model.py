@@ -23,7 +23,7 @@ therefore equals the original.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -37,7 +37,7 @@ from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.models.hyperparameters import Hyperparameters, count_at_last_fit, fit, prior_medians
 from flwr_fbo.models.prior_mean import PRIOR_MEAN, PriorMeanProcess
-from flwr_fbo.models.score_scale import standardise_scores
+from flwr_fbo.models.score_scale import cut_low_scores, standardise_scores
 
 #: How many of the best points the search for the next point starts from.
 INCUMBENTS = 5
@@ -104,11 +104,30 @@ class OwnModel:
         return self._scores
 
     def best(self) -> tuple[Array, float] | None:
-        """Return the best point and its score; None before the first score."""
+        """Return the point to use and its score; None before the first score.
+
+        The point has the best score, or the best posterior mean, as the setting ``pick`` says. The
+        best of many noisy scores owes much to its noise. With little noise the two are the same.
+        """
         if not self._observed:
             return None
-        index = int(np.argmax(self._observed))
+        by_score = self.settings.pick == "score" or self.all_scores_equal()
+        index = int(np.argmax(self.scores if by_score else self._fitted()))
         return self._points[index], self._observed[index]
+
+    def best_score(self) -> float | None:
+        """Return the best score; None before the first one."""
+        return max(self._observed, default=None)
+
+    def _fitted(self) -> Array:
+        """Return the posterior mean at the evaluated points, by the last fit that was made: (t,).
+
+        A fit that is due is left to the next proposal, which may know a newer shared function:
+        asking for the best point changes nothing.
+        """
+        known = [n for n in self._fits if n <= len(self._observed)]
+        parameters = self._fits[max(known)] if known else self._prior_parameters()
+        return self._with_prior_mean(self._process_with(parameters)).fitted
 
     def incumbents(self) -> Array | None:
         """Return the best points (k, D), the best last; None before the first score."""
@@ -129,17 +148,28 @@ class OwnModel:
 
     def targets(self, count: int | None = None) -> Array:
         """Return the first ``count`` scores as the model sees them, standardised if set: (t,)."""
-        y = self.scores
+        y = self.scores if count is None else self.scores[:count]
         shared = None if self.shared_function is None else self.shared_function.scale
-        if not self.settings.standardise:
-            return y[:count]
         # Only the targets of all scores are cached: those of the first few serve one fit.
         if count is not None:
-            return standardise_scores(y[:count], shared)
+            return self._targets_of(y, shared)
         known = self._standardised
         if known is None or known[0] is not y or known[1] != shared:
-            known = self._standardised = y, shared, standardise_scores(y, shared)
+            known = self._standardised = y, shared, self._targets_of(y, shared)
         return known[2]
+
+    def _targets_of(self, scores: Array, shared: tuple[float, float] | None) -> Array:
+        """Return scores (t,) cut and standardised, as the settings say: (t,)."""
+        y = self._cut(scores)
+        return standardise_scores(y, shared) if self.settings.standardise else y
+
+    def _cut(self, scores: Array) -> Array:
+        return cut_low_scores(scores) if self.settings.cut_low_scores else scores
+
+    @property
+    def scores_to_scale(self) -> Array:
+        """Return the scores whose mean and spread the agent shares, where it shares them: (t,)."""
+        return self._cut(self.scores)
 
     @property
     def uses_prior_mean(self) -> bool:
@@ -153,8 +183,10 @@ class OwnModel:
 
     def process(self) -> GaussianProcess:
         """Return the posterior of the objective with prior mean 0, in targets."""
-        parameters, x, y = self._parameters(), self.embedded(), self.targets()
-        known = self._process
+        return self._process_with(self._parameters())
+
+    def _process_with(self, parameters: Hyperparameters) -> GaussianProcess:
+        x, y, known = self.embedded(), self.targets(), self._process
         if known is None or self._process_parameters != parameters:
             kernel = parameters.kernel(self.settings.kernel, self.space)
             known = GaussianProcess(kernel, parameters.noise, x, y)
@@ -163,9 +195,19 @@ class OwnModel:
         self._process, self._process_parameters = known, parameters
         return known
 
-    def process_with_prior_mean(self) -> PriorMeanProcess:
-        """Return the posterior of the objective with the shared function as its prior mean."""
-        prior, process = self.prior_mean, self.process()
+    def process_with_prior_mean(self, pending: Sequence[Array] = ()) -> PriorMeanProcess:
+        """Return the posterior of the objective with the shared function as its prior mean.
+
+        ``pending`` are points (D,) that are being evaluated, whose scores are imagined.
+        """
+        posterior, prior = self._with_prior_mean(self.process()), self.prior_mean
+        if not len(pending):
+            return posterior
+        places = None if prior is None else prior.regions.locate(np.array(pending))
+        return posterior.with_fantasies(self.space.embed(np.array(pending)), places)
+
+    def _with_prior_mean(self, process: GaussianProcess) -> PriorMeanProcess:
+        prior = self.prior_mean
         if prior is None:
             return PriorMeanProcess(process)
         path, regions = prior.path(self.features), prior.regions.locate(self.units)
@@ -191,7 +233,7 @@ class OwnModel:
         due = count_at_last_fit(len(self._observed), s.refit_every)
         # Equal scores determine no length scale.
         if due == 0 or self.all_scores_equal(due):
-            return prior_medians(self.space.dimension, s.lengthscale, s.noise)
+            return self._prior_parameters()
         if due not in self._fits:
             x, y, rng = self.embedded(due), self._residuals(due), self._fit_rng(due)
             # With many scores, a fit starts at the result of the fit before.
@@ -201,6 +243,9 @@ class OwnModel:
             if self._on_fit is not None:
                 self._on_fit(due, found)
         return self._fits[due]
+
+    def _prior_parameters(self) -> Hyperparameters:
+        return prior_medians(self.space.dimension, self.settings.lengthscale, self.settings.noise)
 
     def _residuals(self, count: int) -> Array:
         """Return the first targets less the prior mean, which the kernel has to explain: (t,)."""

@@ -28,7 +28,7 @@ answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, TypeAlias
@@ -37,21 +37,27 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.space import Categorical, Space
+from flwr_fbo.methods.thompson.failures import Failures
 from flwr_fbo.methods.thompson.own_model import OwnModel
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.models.features import RandomFeatures, WeightPosterior
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.models.hyperparameters import Hyperparameters
+from flwr_fbo.models.success import SuccessModel
 from flwr_fbo.models.surface import Surface
 from flwr_fbo.search.acquisition import all_points, argmax
 from flwr_fbo.search.expected_improvement import Improvement
 from flwr_fbo.search.regions import Regions
+from flwr_fbo.search.spread import spread_point
+from flwr_fbo.search.subspace import SubSpace
 
 #: The purposes of draws. The number of a purpose is part of the key of the draw's generator.
-EXPLORE, COIN, OWN, MESSAGE, FIT, ESCAPE, MIDDLE = range(7)
+EXPLORE, COIN, OWN, MESSAGE, FIT, ESCAPE, MIDDLE, SPREAD = range(8)
 #: Share of a range that lies outside its middle, at either end.
 MARGIN = 0.25
+#: Points of the unit cube that are nearer to one another than this are the same point.
+SAME = 1e-9
 #: Number of random points among which a point that has not failed is chosen.
 ESCAPES = 64
 
@@ -67,6 +73,15 @@ class Proposal:
 
     unit: Array
     source: Source
+
+
+@dataclass(frozen=True)
+class _Draw:
+    """The identity of a proposal, which keys its draws, and the part of the space to search."""
+
+    round: int
+    play: int
+    part: SubSpace | None
 
 
 class ThompsonSampler:
@@ -110,18 +125,19 @@ class ThompsonSampler:
         self.space, self.settings, self.features = space, settings, features
         self._seed = seed
         self.own_model = OwnModel(space, settings, features, partial(self._rng, FIT), on_fit)
-        self._failed: list[Array] = []
+        self._failures = Failures(space, settings.kernel, settings.learn_failures)
 
-    def _rng(self, purpose: int, round: int) -> np.random.Generator:
-        return np.random.default_rng([*self._seed, purpose, round])
+    def _rng(self, purpose: int, round: int, play: int = 0) -> np.random.Generator:
+        # The first play has the key of a round with one play.
+        return np.random.default_rng([*self._seed, purpose, round, *([play] if play else [])])
 
     # -- taking in ---------------------------------------------------------------------------
 
     def tell(self, unit: Array, score: float | None) -> None:
-        """Take in an evaluation. A failed one (None) only keeps its point from being proposed."""
+        """Take in an evaluation; the score of a failed one is None (see `failures.py`)."""
         point = np.asarray(unit, dtype=np.float64)
         if score is None:
-            self._failed.append(point)
+            self._failures.add(point)
             return
         if not math.isfinite(score):
             raise ValueError(f"`score` must be finite (None for a failure), but got {score!r}")
@@ -138,12 +154,16 @@ class ThompsonSampler:
     # -- what is known -----------------------------------------------------------------------
 
     def best(self) -> tuple[Array, float] | None:
-        """Return the best point and its score; None before the first score."""
+        """Return the point to use (setting ``pick``) and its score; None before the first score."""
         return self.own_model.best()
 
     def model(self) -> GaussianProcess:
         """Return the posterior of the agent's own objective, in standardised scores."""
         return self.own_model.process()
+
+    def success(self) -> SuccessModel | None:
+        """Return where evaluations succeed; None where no failures are known or learned."""
+        return self._failures.success(self.own_model.units)
 
     # -- points ------------------------------------------------------------------------------
 
@@ -163,7 +183,14 @@ class ThompsonSampler:
         return self.space.snap(self._rng(MIDDLE, 0).uniform(side, 1.0 - side)[None, :])
 
     def ask(
-        self, round: int, own_probability: float = 1.0, shared: SharedFunction | None = None
+        self,
+        round: int,
+        own_probability: float = 1.0,
+        shared: SharedFunction | None = None,
+        *,
+        play: int = 0,
+        pending: Sequence[Array] = (),
+        part: SubSpace | None = None,
     ) -> Proposal:
         """Return the point to evaluate in a round (Algorithm 2, lines 4-8).
 
@@ -175,62 +202,102 @@ class ThompsonSampler:
             p_t; without effect where the shared function is the prior mean.
         shared : SharedFunction, optional
             A new shared function, which replaces the one before.
+        play : int
+            The number of the point within the round, which keys its draws.
+        pending : sequence of Array
+            Points (D,) that are being evaluated: the improvement is sought elsewhere, and none of
+            them is proposed again while there are others.
+        part : SubSpace, optional
+            The part of the space to search; the whole space where unset.
         """
         if shared is not None:
             self.set_shared_function(shared)
+        draw = _Draw(round, play, part)
+        proposal = self._propose(draw, own_probability, pending)
+        if _is_among(proposal.unit[None, :], pending)[0]:
+            return Proposal(self._random_point(draw, pending), "escape")
+        return proposal
+
+    def _propose(self, draw: _Draw, own_probability: float, pending: Sequence[Array]) -> Proposal:
+        """Return the point that the own model or the shared function proposes."""
         function = self.own_model.shared_function
         if function is None or self.own_model.uses_prior_mean:
-            return self._from_own_model(round)
+            return self._from_own_model(draw, pending)
         # Lines 4 and 5: r ~ U(0, 1), and the own model if r <= p_t.
-        if self._rng(COIN, round).random() <= own_probability:
-            return self._from_own_model(round)
+        if self._rng(COIN, draw.round, draw.play).random() <= own_probability:
+            return self._from_own_model(draw, pending)
         # Line 8: arg max phi(x)' omega_{t-1}^(i[x]).
-        path = function.path(self.features)
-        return self._largest(path, self._rng(OWN, round), round, "advice", function.regions)
+        return self._largest(function.path(self.features), draw, "advice", function.regions)
 
-    def _from_own_model(self, round: int) -> Proposal:
+    def _from_own_model(self, draw: _Draw, pending: Sequence[Array]) -> Proposal:
         """Return where the acquisition of the agent's own model is largest (line 6)."""
-        rng, model = self._rng(OWN, round), self.own_model
+        spread = self._spread(draw, pending)
+        if spread is not None:
+            return spread
+        model = self.own_model
         prior, improvement = model.prior_mean, self.settings.acquisition == "improvement"
         if improvement and prior is None and model.all_scores_equal():
             # Of a flat model the expected improvement is largest in the corners, always the same.
-            return Proposal(self._random_point(round), "initial")
+            return Proposal(self._random_point(draw), "initial")
         surface: Surface
+        rng = self._rng(OWN, draw.round, draw.play)
         if improvement:
-            surface = Improvement.over(model.process_with_prior_mean())
+            surface = Improvement.over(model.process_with_prior_mean(pending))
         elif model.uses_prior_mean:
             surface = model.process_with_prior_mean().sample_path(rng, model.beta())
         else:
             surface = model.process().sample_path(rng, model.beta())  # f_t^n of line 6
         # Without scores, all that the own model knows is its prior mean.
         source: Source = "own" if len(model.scores) or prior is None else "advice"
-        return self._largest(surface, rng, round, source, None if prior is None else prior.regions)
+        regions = None if prior is None else prior.regions
+        return self._largest(surface, draw, source, regions, rng)
+
+    def _spread(self, draw: _Draw, pending: Sequence[Array]) -> Proposal | None:
+        """Return a point with values that were hardly tried yet; None after enough points."""
+        # A model of two or three scores takes their noise for a slope, and follows it.
+        width, count = self.space.dimension, self.settings.spread_points
+        known = [self.own_model.units, self._failures.units, np.array(pending)]
+        seen = np.vstack([np.reshape(points, (-1, width)) for points in known])
+        if len(seen) >= count or self.own_model.shared_function is not None:
+            return None
+        rng = self._rng(SPREAD, draw.round, draw.play)
+        unit = spread_point(self.space, seen, count, rng, draw.part)
+        if self._failures.reaches(unit[None, :])[0]:
+            return Proposal(self._random_point(draw), "escape")
+        return Proposal(unit, "initial")
 
     def _largest(
         self,
         surface: Surface,
-        rng: np.random.Generator,
-        round: int,
+        draw: _Draw,
         source: Source,
         regions: Regions | None,
+        rng: np.random.Generator | None = None,
     ) -> Proposal:
         """Return where a surface is largest, or a random point if that point has failed."""
-        unit = argmax(surface, self.space, rng, regions, self.own_model.incumbents())
-        if self._has_failed(unit):
-            return Proposal(self._random_point(round), "escape")
+        rng = rng or self._rng(OWN, draw.round, draw.play)
+        surface = self._failures.weigh(surface, self.own_model.units, regions)
+        incumbents = self.own_model.incumbents()
+        if draw.part is not None:
+            unit = draw.part.argmax(surface, rng, regions, incumbents)
+        else:
+            unit = argmax(surface, self.space, rng, regions, incumbents)
+        if self._failures.reaches(unit[None, :])[0]:
+            return Proposal(self._random_point(draw), "escape")
         return Proposal(unit, source)
 
-    def _has_failed(self, unit: Array) -> bool:
-        return any(np.array_equal(unit, failed) for failed in self._failed)
-
-    def _random_point(self, round: int) -> Array:
-        """Draw a point that has not failed, or any point if every point has: (D,)."""
-        rng = self._rng(ESCAPE, round)
-        points = all_points(self.space)
+    def _random_point(self, draw: _Draw, pending: Sequence[Array] = ()) -> Array:
+        """Draw a point where a success is likely, away from failed and pending points: (D,)."""
+        rng = self._rng(ESCAPE, draw.round, draw.play)
+        space = self.space if draw.part is None else draw.part.own
+        points = all_points(space)
         if points is None:
-            points = self.space.sample(ESCAPES, rng)
-        left = [point for point in points if not self._has_failed(point)]
-        return np.asarray(rng.choice(left if left else points))
+            points = space.sample(ESCAPES, rng)
+        if draw.part is not None:
+            points = draw.part.lift(points)
+        new = ~_is_among(points, pending)
+        points = points[new] if new.any() else points
+        return self._failures.choose(points, self.own_model.units, rng)
 
     # -- messages ----------------------------------------------------------------------------
 
@@ -239,7 +306,7 @@ class ThompsonSampler:
         if self.features is None:
             raise ValueError("an agent without shared features has no message")
         s, model = self.settings, self.own_model
-        x, y = model.embedded(), model.targets()
+        x, y = self._failures.add_scores(model.embedded(), model.targets())
         # Equation (2): omega ~ N(nu_t, lambda Sigma_t^-1), or its mean nu_t (Algorithm 2, line 10).
         posterior = WeightPosterior.at(self.features, x, y, s.feature_noise)
         mean = s.message == "mean"
@@ -249,15 +316,23 @@ class ThompsonSampler:
             omega = omega * min(1.0, s.vector_bound / max(norm, 1e-300))
         if s.scale is None:
             return omega
-        return np.concatenate([omega, s.scale.encode(model.scores)])
+        return np.concatenate([omega, s.scale.encode(model.scores_to_scale)])
 
     # -- restart -----------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """Return evaluations and fits as JSON values."""
-        return {**self.own_model.state_dict(), "failed": [u.tolist() for u in self._failed]}
+        return {**self.own_model.state_dict(), "failed": self._failures.state()}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state that :meth:`state_dict` returned."""
         self.own_model.load_state_dict(state)
-        self._failed = [np.array(u) for u in state["failed"]]
+        self._failures.restore(state["failed"])
+
+
+def _is_among(points: Array, others: Sequence[Array]) -> np.ndarray:
+    """Return which points (n, D) are among other points: (n,)."""
+    if not len(others):
+        return np.zeros(len(points), dtype=bool)
+    apart = np.abs(points[:, None, :] - np.array(others)).max(axis=2)  # (n, k)
+    return np.asarray((apart < SAME).any(axis=1))

@@ -25,6 +25,8 @@ from flwr_fbo.search.regions import Regions, split_space
 class ThompsonServer(MethodServer):
     """Rounds 0 to T: each agent explores in round 0, and evaluates one point in each later round.
 
+    With the setting ``parallel`` = k, an agent evaluates k points at once in each later round.
+
     A subclass says which shared function an agent is sent (:meth:`_probability_and_weights`),
     which rounds ask for vectors (:meth:`_expects`) and what is done with the vectors
     (:meth:`_receive`). This class by itself is local Thompson sampling: agents are sent no shared
@@ -153,8 +155,8 @@ class ThompsonServer(MethodServer):
     # -- what a run reports ------------------------------------------------------------------
 
     def evaluations_per_agent(self) -> int | None:
-        """Return the initial points and one evaluation for each further round."""
-        return self.settings.initial_points + self.last_round
+        """Return the initial points and ``parallel`` evaluations for each further round."""
+        return self.settings.evaluations_after(self.last_round)
 
     def best(self) -> float | None:
         """Return the mean best score of a run with diagnostics; None in any other run."""

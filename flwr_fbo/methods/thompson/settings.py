@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from flwr_fbo.core.children import MOST_PARALLEL
 from flwr_fbo.core.settings import Settings, SettingsError, above, at_least, setting, within
 from flwr_fbo.models.score_scale import SCALE_NUMBERS, ScoreScale
+from flwr_fbo.search.pruning import RuleName
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,11 @@ class ThompsonSettings(Settings):
     first_point: Literal["random", "middle"] = setting(
         "random",
         "an agent's first point: random is anywhere, middle is in the middle half of each range",
+    )
+    spread_points: int = setting(
+        0,
+        "number of evaluations until which an agent that nobody tells anything spreads its points",
+        at_least(0),
     )
     acquisition: Literal["thompson", "improvement"] = setting(
         "thompson",
@@ -46,6 +53,13 @@ class ThompsonSettings(Settings):
         at_least(0),
     )
     standardise: bool = setting(True, "scale an agent's scores to mean 0 and spread 1")
+    cut_low_scores: bool = setting(
+        False, "count scores far below an agent's median as a floor, before they are scaled"
+    )
+    pick: Literal["score", "mean"] = setting(
+        "score",
+        "the setting that an agent gives out: that of its best score, or of its best model mean",
+    )
     beta: float = setting(
         1.0, "factor on the spread of the functions that Thompson sampling draws", above(0)
     )
@@ -84,6 +98,24 @@ class ThompsonSettings(Settings):
     reward_high: float | None = setting(None, "highest possible score, where known")
     share_scale: bool = setting(
         True, "share mean and spread of scores too, if `reward-low` and `reward-high` are set"
+    )
+    learn_failures: bool = setting(
+        True,
+        "learn where evaluations fail, and avoid these places; the shared vector holds them too",
+    )
+    pruning: RuleName = setting(
+        "median",
+        "rule that stops a hopeless evaluation whose task reports scores on the way: the median "
+        "rule, successive halving, or none",
+    )
+    pruning_startup: int = setting(
+        4, "number of finished evaluations before `pruning` stops any", at_least(1)
+    )
+    parallel: int = setting(
+        1,
+        "number of evaluations that each agent makes at once, each in a process of its own: so "
+        "many in each round, and its initial points so many at a time",
+        within(1, MOST_PARALLEL),
     )
     diagnostics: bool = setting(
         False, "send scores to the server, for research only: the run is then NOT PRIVATE"
@@ -130,6 +162,10 @@ class ThompsonSettings(Settings):
         # A sample of omega from the prior has a norm of about sqrt(M), and no largest norm.
         bound = self.vector_bound or math.sqrt(self.features)
         return bound if self.scale is None else math.hypot(bound, self.scale.max_norm)
+
+    def evaluations_after(self, rounds: int) -> int:
+        """Return how many evaluations an agent makes before the start and in so many rounds."""
+        return self.initial_points + self.parallel * rounds
 
     def settings_for_more_rounds(self, planned: int, agents: int) -> dict[str, Any]:
         """Return settings to fix when a run gets more rounds than planned; none by default."""

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import rankdata
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.tasks.data_task import Split
@@ -45,6 +44,8 @@ def auc(positive: NDArray[np.bool_], scores: Array) -> float:
             f"an AUC needs both classes in the validation half, but there are {n1} positive "
             f"and {n0} negative examples"
         )
+    from scipy.stats import rankdata  # slow to import
+
     ranks = rankdata(scores)
     # U = (sum of the positives' ranks) - n1 (n1 + 1) / 2
     return float((ranks[positive].sum() - n1 * (n1 + 1) / 2) / (n1 * n0))

@@ -29,7 +29,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import scipy.io
 from numpy.typing import NDArray
 
 from flwr_fbo.core.arrays import Array
@@ -155,6 +154,8 @@ def _unwrap(value: Any) -> Any:
 
 def _matlab_structure(path: Path) -> Any:
     """Return the variable ``data`` of a MATLAB file, which must be one structure."""
+    import scipy.io  # slow to import
+
     try:
         data = scipy.io.loadmat(path, variable_names=["data"])["data"]
     except KeyError:

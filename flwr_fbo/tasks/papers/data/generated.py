@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.tasks.papers.data.seir import Country
@@ -82,6 +81,8 @@ def digit_images(n: int, shared: np.random.Generator, own: np.random.Generator) 
     thickness and unsteadiness.
     """
     # A character is where a smooth random field is high, and fades towards the edge.
+    from scipy import ndimage  # slow to import
+
     fields = ndimage.gaussian_filter(shared.normal(0, 1, (10, 28, 28)), (0, 2.5, 2.5))
     edge = np.hypot(*np.mgrid[-1:1:28j, -1:1:28j])
     characters = fields / fields.std(axis=(1, 2), keepdims=True) - 2.0 * np.maximum(edge - 0.6, 0)

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
-import scipy.io
 from numpy.typing import NDArray
 
 from flwr_fbo.tasks.papers.data.archives import open_tree
@@ -65,6 +64,8 @@ def _cells(file: Path | IO[bytes], label: str, key: str) -> list[NDArray[Any]]:
     """Return the numeric cells of a MATLAB cell array."""
     if not isinstance(file, Path):  # the same stream is read once for each array
         file.seek(0)
+    import scipy.io  # slow to import
+
     try:
         content = scipy.io.loadmat(file, variable_names=[key])
     except Exception as error:  # scipy raises many kinds for a damaged file
