@@ -29,7 +29,6 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 import numpy as np
-from scipy import special
 
 from flwr_fbo.privacy import checks
 from flwr_fbo.privacy.accountants import make_accountant
@@ -173,6 +172,8 @@ def gaussian_epsilon(noise_multiplier: float, delta: float) -> float:
     """
     z = checks.positive("noise_multiplier", noise_multiplier)
     checks.open_unit("delta", delta)
+    from scipy import special  # slow to import
+
     # At epsilon = 0 the condition is 2 Phi(1/2z) - 1 <= delta, and the left side is an erf.
     if special.erf(1.0 / (math.sqrt(8.0) * z)) * (1.0 + 1e-12) <= delta:
         return 0.0
@@ -195,6 +196,8 @@ def _tails(z: float, epsilon: float) -> tuple[float, float]:
 
 def _mills(x: float) -> float:
     """Return Phi(x) / phi(x). (phi(a) = e^epsilon phi(b), so ratios of tails are ratios of it.)"""
+    from scipy import special  # slow to import
+
     return math.sqrt(0.5 * math.pi) * float(special.erfcx(-x / math.sqrt(2.0)))
 
 

@@ -11,6 +11,8 @@ paper       here                           shape
 ``q``       ``sampling_rate``              scalar
 ``P``       ``regions``                    scalar
 ``M``       ``features``                   scalar
+``t``       ``secure.threshold``           scalar
+``c``       ``secure.colluding``           scalar
 ==========  =============================  ========
 
 **Noise against signal.** With uniform weights the exact sensitivity is S/N, so each of the P
@@ -21,6 +23,10 @@ clipped vectors, is at most :math:`S / \sqrt P` long. The ratio is
 
 Above 1 the noise is longer than any signal can be. At a given epsilon z grows slower than q, so
 the ratio is least at q = 1: sampling lowers the noise multiplier, but not the noise of the mean.
+
+**Without a trusted server** (:class:`SecureForecast`) the parties make the noise, so that any t - c
+of them make enough. Where all N answer, the noise is :math:`\sqrt{N / (t - c)}` times as large; the
+ratio above has this factor.
 """
 
 from __future__ import annotations
@@ -37,9 +43,37 @@ from flwr_fbo.privacy import checks
 from flwr_fbo.privacy.accountants import Accountant, make_accountant
 from flwr_fbo.privacy.calibration import default_delta, epsilon_of, noise_multiplier_for
 from flwr_fbo.privacy.events import GaussianRelease
+from flwr_fbo.privacy.secure.noise_share import charged_delta
+from flwr_fbo.privacy.secure.terms import check_threshold, default_threshold
 
 ACCOUNTANTS = ("moments", "rdp", "pld")
 _MOST_ROWS = 100
+
+
+@dataclass(frozen=True)
+class SecureForecast:
+    """The facts about secure sums in a planned run.
+
+    Parameters
+    ----------
+    share
+        The share of the agents without whose answers a sum is abandoned.
+    colluding
+        c, the agents that may tell the server all they know.
+    """
+
+    share: float = 2.0 / 3.0
+    colluding: int = 1
+
+    def threshold(self, agents: int) -> int:
+        """Return t for N agents; raise PrivacyError where no sum is possible."""
+        found = default_threshold(agents, self.colluding, self.share)
+        check_threshold(agents, found, self.colluding)
+        return found
+
+    def excess(self, agents: int) -> float:
+        """Return the noise where all N agents answer, over the noise that is charged."""
+        return math.sqrt(agents / (self.threshold(agents) - self.colluding))
 
 
 @dataclass(frozen=True)
@@ -59,6 +93,8 @@ class PrivacyForecast:
     regions: int = 1
     #: Whether delta was given, and so does not follow the number of agents.
     delta_given: bool = False
+    #: The secure sums of the run; None where the server adds the noise.
+    secure: SecureForecast | None = None
 
     @property
     def releases(self) -> int:
@@ -68,14 +104,23 @@ class PrivacyForecast:
     @property
     def noise_to_signal(self) -> float:
         """Return the norm of a release's noise over the largest possible norm of its signal."""
-        spread = math.sqrt(self.features * self.regions)
+        spread = math.sqrt(self.features * self.regions) * self.excess_noise
         return self.noise_multiplier * spread / (self.agents * self.sampling_rate)
+
+    @property
+    def excess_noise(self) -> float:
+        """Return the noise where all agents answer, over the noise that is charged."""
+        return 1.0 if self.secure is None else self.secure.excess(self.agents)
+
+    @property
+    def _charged_delta(self) -> float:
+        return self.delta if self.secure is None else charged_delta(self.delta)
 
     @cached_property
     def epsilon(self) -> dict[str, float]:
         """Return the epsilon of the whole run, by each accountant."""
         rates, z = [self.sampling_rate] * self.releases, self.noise_multiplier
-        return {name: epsilon_of(z, self.delta, rates, name) for name in ACCOUNTANTS}
+        return {name: epsilon_of(z, self._charged_delta, rates, name) for name in ACCOUNTANTS}
 
     @cached_property
     def by_round(self) -> list[dict[str, Any]]:
@@ -90,7 +135,7 @@ class PrivacyForecast:
                 for accountant in running.values():
                     accountant.compose(event)
             if number in shown:
-                cost = {name: a.epsilon(self.delta) for name, a in running.items()}
+                cost = {name: a.epsilon(self._charged_delta) for name, a in running.items()}
                 rows.append({"round": number, "release": releases, **cost})
         return rows
 
@@ -111,26 +156,37 @@ class PrivacyForecast:
             (number, self.releases * 2),
         ]
         rows = []
+        if self.secure is not None:
+            changes = [("aggregation", "central"), *(c for c in changes if c[0] != "sampling_rate")]
+        elif self.sampling_rate == 1.0:
+            changes.append(("aggregation", "secure"))
         for name, value in changes:
-            if value == getattr(self, name):  # at a limit, such as q = 1
+            if value == getattr(self, name, None):  # at a limit, such as q = 1
                 continue
-            other = self._changed(name, value)
+            try:
+                other = self._changed(name, value)
+            except checks.PrivacyError:  # too few agents for a secure sum
+                continue
             cost = {"noise_multiplier": other.noise_multiplier, "epsilon": other.epsilon["pld"]}
             rows.append({name: value, **cost, "noise_to_signal": other.noise_to_signal})
         return rows
 
     def _changed(self, name: str, value: Any) -> PrivacyForecast:
         """Return the forecast with one field, or the number of releases, changed."""
-        change = {} if name == "releases" else {name: value}
+        change: dict[str, Any] = {} if name == "releases" else {name: value}
+        if name == "aggregation":
+            change = {"secure": SecureForecast() if value == "secure" else None}
         if name in ("rounds", "releases"):
             change["schedule"] = (True,) * value  # the cost depends on the number of releases only
         other = replace(self, **change)
+        if other.secure is not None:
+            other.secure.threshold(other.agents)  # raises where no sum is possible
         if not self.delta_given:
             other = replace(other, delta=default_delta(other.agents))
         if self.epsilon_target is None:
             return other
         rates = [other.sampling_rate] * other.releases
-        z = noise_multiplier_for(self.epsilon_target, other.delta, rates)
+        z = noise_multiplier_for(self.epsilon_target, other._charged_delta, rates)
         return replace(other, noise_multiplier=z)
 
     def to_dict(self) -> dict[str, Any]:
@@ -145,8 +201,20 @@ class PrivacyForecast:
             "epsilon": self.epsilon,
             "epsilon_budget": self.epsilon_target,
             "noise_to_signal": self.noise_to_signal,
+            **self._trust(),
             "by_round": self.by_round,
             "alternatives": self.alternatives,
+        }
+
+    def _trust(self) -> dict[str, Any]:
+        """Return whom the parties must trust, as a privacy statement says it."""
+        if self.secure is None:
+            return {"trust": "central", "excess_noise": 1.0}
+        return {
+            "trust": "secure-sum",
+            "threshold": self.secure.threshold(self.agents),
+            "colluding": self.secure.colluding,
+            "excess_noise": self.excess_noise,
         }
 
     def to_text(self) -> str:
@@ -170,8 +238,26 @@ class PrivacyForecast:
             f"delta                {self.delta:.3g}",
             f"epsilon              {self.epsilon['pld']:.3f} by pld{asked}",
             f"noise against signal {ratio:.3f}: {verdict} (M={self.features}, P={self.regions})",
-            "Epsilon, at this delta, bounds what all releases together reveal about the",
-            "messages of one agent to anybody but the server, which sees the messages.",
+            *self._trust_lines(),
+        ]
+
+    def _trust_lines(self) -> list[str]:
+        bound = "Epsilon, at this delta, bounds what all releases together reveal about the"
+        if self.secure is None:
+            return [
+                "trust                central: the server adds the noise",
+                bound,
+                "messages of one agent to anybody but the server, which sees the messages.",
+            ]
+        t, c = self.secure.threshold(self.agents), self.secure.colluding
+        return [
+            "trust                secure-sum: the agents add the noise",
+            f"                     {t} of {self.agents} must answer, "
+            f"{c} may collude with the server",
+            f"excess noise         {self.excess_noise:.3f} times where all answer (in the line of "
+            "the signal)",
+            bound,
+            "vector of one agent to anybody, the server too, which sees noisy sums only.",
         ]
 
     def _rounds_table(self) -> list[str]:
@@ -190,7 +276,11 @@ class PrivacyForecast:
         lines = ["instead                      z   epsilon   noise/signal"]
         for row in self.alternatives:
             key = next(iter(row))
-            label = f"{named[key]} = {row[key]:g}"
+            label = (
+                f"aggregation={row[key]}"
+                if key == "aggregation"
+                else f"{named[key]} = {row[key]:g}"
+            )
             lines.append(
                 f"{label:<19}{row['noise_multiplier']:>11.4f}{row['epsilon']:>10.3f}"
                 f"{row['noise_to_signal']:>15.3f}"
@@ -211,8 +301,11 @@ def forecast_privacy(
     schedule: Sequence[bool] | None = None,
     features: int = 100,
     regions: int = 1,
+    secure: SecureForecast | None = None,
 ) -> PrivacyForecast:
     """Return the cost of a run with central privacy, before the run starts.
+
+    With ``secure``, the sums are secure sums: the same epsilon holds against the server.
 
     Either ``epsilon`` is given, and the noise multiplier follows; or ``noise_multiplier`` and
     ``sampling_rate`` are given, and epsilon follows.
@@ -233,6 +326,8 @@ def forecast_privacy(
         Whether each round releases. By default every round does, as in the paper.
     features, regions : int
         M and P, which decide the noise against the signal only.
+    secure : SecureForecast, optional
+        The secure sums of the run; by default the server adds the noise.
     """
     checks.count("agents", agents, low=2)
     if (epsilon is None) == (noise_multiplier is None):
@@ -245,8 +340,16 @@ def forecast_privacy(
     which = _checked_schedule(schedule, checks.count("rounds", rounds))
     rate = checks.rate("sampling_rate", 1.0 if sampling_rate is None else sampling_rate)
     used = default_delta(agents) if delta is None else checks.open_unit("delta", delta)
+    if secure is not None:
+        secure.threshold(agents)  # raises where no sum is possible
+        if rate < 1.0:
+            raise checks.PrivacyError(
+                f"`sampling_rate` must be 1 with secure sums, but got {rate:g}: the server sees "
+                "who sends"
+            )
     if epsilon is not None:
-        z = noise_multiplier_for(epsilon, used, [rate] * sum(which))
+        charged = used if secure is None else charged_delta(used)
+        z = noise_multiplier_for(epsilon, charged, [rate] * sum(which))
     else:
         z = checks.positive("noise_multiplier", noise_multiplier)
     return PrivacyForecast(
@@ -260,6 +363,7 @@ def forecast_privacy(
         features=checks.count("features", features),
         regions=checks.count("regions", regions),
         delta_given=delta is not None,
+        secure=secure,
     )
 
 

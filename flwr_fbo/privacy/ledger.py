@@ -38,6 +38,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Protocol, Self
 
+from flwr_fbo.core.forks import ForkError, Process
 from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.events import Event, from_dict, to_dict
 
@@ -77,7 +78,7 @@ class MemoryLedger:
 
 
 class Ledger:
-    """A ledger in a file, opened with :meth:`create` or :meth:`resume`."""
+    """A ledger in a file, opened with :meth:`create`, :meth:`resume` or :meth:`open`."""
 
     def __init__(self, path: Path, descriptor: int) -> None:
         self.path = path
@@ -87,6 +88,7 @@ class Ledger:
         self._hash = ""  # of the last line
         self._chain: list[str] = []  # the hashes of all lines
         self._seal = Seal(path.with_name(path.name + ".key"))
+        self._process = Process()
 
     @classmethod
     def create(cls, path: str | os.PathLike[str], header: Mapping[str, Any]) -> Self:
@@ -132,6 +134,16 @@ class Ledger:
             raise
         return ledger
 
+    @classmethod
+    def open(cls, path: str | os.PathLike[str], header: Mapping[str, Any]) -> Self:
+        """Open the ledger of a run, or create it where there is none."""
+        where = Path(path)
+        if where.exists() and b"\n" not in where.read_bytes():
+            # A crash while the file was made: nothing was ever charged to it. If something was,
+            # the key beside it says so, and making the ledger anew is refused.
+            where.unlink()
+        return (cls.resume if where.exists() else cls.create)(where, header)
+
     @property
     def events(self) -> tuple[Event, ...]:
         """Return every event charged so far, in order."""
@@ -175,6 +187,10 @@ class Ledger:
         """Write a line at the end of the file and wait until the line is on the disk."""
         if self._descriptor is None:
             raise LedgerError(f"{self.path}: the ledger is closed")
+        try:
+            self._process.check(self.path)
+        except ForkError as error:
+            raise LedgerError(str(error)) from None
         line, chain = _line(body, self._hash, self._seal.key)
         try:
             _write(self._descriptor, line)
@@ -288,7 +304,7 @@ class Seal:
         try:
             content = json.loads(path.read_text())
             key, lines = bytes.fromhex(content["key"]), content["lines"]
-            if len(key) != 32 or type(lines) is not int:
+            if len(key) != 32 or type(lines) is not int or lines < 0:
                 raise ValueError("its key or its count is damaged")
             return cls(path, key, lines, str(content["hash"]))
         except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:

@@ -24,7 +24,6 @@ import math
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any, Protocol, Self, TypeVar
 
 import numpy as np
@@ -178,11 +177,7 @@ class LocalBudget:
         A file of another owner or of another delta is refused.
         """
         header: dict[str, Any] = {"owner": owner, "delta": delta}
-        # A file without one whole line is left by a crash during its creation, before any answer.
-        where = Path(path)
-        if where.exists() and b"\n" not in where.read_bytes():
-            where.unlink()
-        ledger = (Ledger.resume if where.exists() else Ledger.create)(where, header)
+        ledger = Ledger.open(path, header)
         try:
             name = "pld" if delta else "pure"
             return cls(ledger, PrivacyBudget(epsilon, delta, ledger, name))
@@ -198,6 +193,10 @@ class LocalBudget:
         """
         self._budget.charge(mechanism.event(round))
         return mechanism.release(value, entropy)
+
+    def charge(self, event: GaussianRelease) -> None:
+        """Charge an answer whose noise is made elsewhere; raise BudgetExceeded for one too many."""
+        self._budget.charge(event)
 
     def would_exceed(self, mechanism: LocalMechanism[T]) -> bool:
         """Return whether one more answer of this mechanism would exceed the budget."""

@@ -47,7 +47,6 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy.entropy import Entropy
@@ -71,9 +70,21 @@ class NoiseDistribution:
     exact_tail: Callable[[Any, Any], Any]
 
 
+def _gaussian_tail(x: Array) -> Array:
+    from scipy import special  # slow to import, and most messages of a deployment draw no noise
+
+    return np.asarray(special.erfc(x / np.sqrt(2.0)))
+
+
+def _gaussian_inverse(v: Array) -> Array:
+    from scipy import special
+
+    return np.asarray(np.sqrt(2.0) * special.erfcinv(v))
+
+
 GAUSSIAN = NoiseDistribution(
-    tail=lambda x: np.asarray(special.erfc(x / np.sqrt(2.0))),
-    inverse=lambda v: np.asarray(np.sqrt(2.0) * special.erfcinv(v)),
+    tail=_gaussian_tail,
+    inverse=_gaussian_inverse,
     exact_tail=lambda mp, x: mp.erfc(x / mp.sqrt(2)),
 )
 LAPLACE = NoiseDistribution(

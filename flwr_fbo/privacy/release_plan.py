@@ -12,7 +12,7 @@ symbol                                            here                   shape
 ================================================  =====================  =======
 ``N, T, epsilon, delta``                          the arguments          scalars
 ``L``, the norm bound of an agent's vector        ``norm_bound``         scalar
-``n_t = n_0 + t``, an agent's scores in round t   ``initial + t``        scalar
+``n_t = n_0 + k t``, an agent's scores, round t   ``known``              (T + 1,)
 ``u_t = 1 / n_t``, use of a release in round t    ``use``                (T,)
 ``A_t = A n_t / (n_t + h)``, signal of a release  root of ``signal``     (K,)
 ``sigma = z L / (N q)``, its noise at any point   ``noise``              scalar
@@ -38,7 +38,8 @@ Gaussian differential privacy (Dong, Roth and Su 2022, Section 5.2):
 that bounds epsilon from above. With a smaller q fewer vectors enter a sum, which for many agents
 loses almost nothing: the smallest q is chosen that keeps ``KEPT`` of the worth at q = 1.
 
-A and h were estimated from the development runs of docs/defaults.md. They decide only between
+A and h were estimated from the development runs of docs/evidence/defaults.md. They decide only
+between
 schedules of nearly the same worth.
 """
 
@@ -86,6 +87,7 @@ def plan_releases(
     initial: int,
     sampling_rate: float | None = None,
     use: Array | None = None,
+    per_round: int = 1,
 ) -> ReleasePlan:
     """Return the schedule of greatest worth for a budget.
 
@@ -103,16 +105,18 @@ def plan_releases(
         q; by default the smallest that costs almost no worth.
     use : Array, optional
         u_t of the rounds 1, ..., T, (T,); by default 1 / n_t. The papers' is 1 - p_t.
+    per_round : int
+        k, the scores that an agent adds in each round.
     """
     if rounds < 1:
         return ReleasePlan((), sampling_rate or 1.0, 0.0)
     mu = 1.0 / gaussian_multiplier(epsilon, delta)  # of all releases together
-    later = np.arange(1.0, rounds + 1)
-    used = 1.0 / (initial + later) if use is None else use
+    known = initial + per_round * np.arange(rounds + 1.0)  # n_t: (T + 1,)
+    used = 1.0 / known[1:] if use is None else use
     schedules = _candidates(rounds)
     made = []
     for rate in RATES if sampling_rate is None else (sampling_rate,):
-        worths = [_worth(s, agents, rate, mu, norm_bound, initial, used) for s in schedules]
+        worths = [_worth(s, agents, rate, mu, norm_bound, known, used) for s in schedules]
         best = int(np.argmax(worths))
         made.append(ReleasePlan(schedules[best], rate, worths[best]))
     good = [plan for plan in made if plan.worth >= KEPT * made[0].worth]
@@ -143,13 +147,13 @@ def _worth(
     rate: float,
     mu: float,
     norm_bound: float,
-    initial: int,
+    scores: Array,
     use: Array,
 ) -> float:
     """Return the worth of a schedule, 1 for releases of pure signal in every round."""
     noise = _multiplier(mu, len(schedule), rate) * norm_bound / (agents * rate)
     error = noise**2 + (DISAGREEMENT * norm_bound) ** 2 / (agents * rate)
-    known = initial + np.array(schedule, dtype=np.float64)
+    known = scores[list(schedule)]
     signal = (SIGNAL * known / (known + HALF_KNOWN)) ** 2
     share: Array = signal / (signal + error)  # (K,), g_t
     later = np.arange(1, len(use) + 1)

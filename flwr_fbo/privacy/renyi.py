@@ -26,7 +26,6 @@ from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
-from scipy import special
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.privacy.events import Event, FixedSizeRelease, GaussianRelease
@@ -162,6 +161,8 @@ def _log_even_moments(noise: float, count: int) -> Array:
 @lru_cache(maxsize=512)
 def _log_binomials(n: int) -> Array:
     """Return log(n over k) for k = 0, ..., n: (n + 1,)."""
+    from scipy import special  # slow to import
+
     k = np.arange(n + 1.0)
     return np.asarray(
         special.gammaln(n + 1.0) - special.gammaln(k + 1.0) - special.gammaln(n - k + 1.0)

@@ -13,6 +13,7 @@ import importlib.metadata
 import textwrap
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
+from functools import cache
 from typing import Any, Literal, Self
 
 from flwr_fbo.privacy.calibration import largest_sound_delta
@@ -40,6 +41,8 @@ _AGAINST = {
 NEVER_COVERED = (
     "who takes part, and when and how large messages are",
     "a model, a score or a parameter value that a party publishes itself",
+    "an app whose code differs from flwr-fbo's: nodes that run unsigned apps run whatever the "
+    "submitter sends, and the limits of their owners bind honest code only",
 )
 
 
@@ -81,6 +84,9 @@ class PrivacyStatement:
         What the guarantee does not cover.
     versions
         The versions of the packages that computed the guarantee.
+    secure_sum
+        With ``secure-sum``: the threshold, the colluding parties that the noise allows for, the
+        neighbours of a party, and how much more noise there is where nobody drops out.
 
     Examples
     --------
@@ -105,6 +111,7 @@ class PrivacyStatement:
     notice: str = ""
     not_covered: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
+    secure_sum: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def private(self) -> bool:
@@ -145,6 +152,7 @@ class PrivacyStatement:
             ("Neighbours", self.relation),
             ("Must be honest", _HONEST[self.trust]),
             ("Mechanism", self.mechanism),
+            ("Secure sum", self._secure_text()),
             ("Released so far", "" if self.spent is None else f"epsilon {self.spent:.3f}"),
             ("A whole party", "" if self.party_epsilon is None else
              f"epsilon {self.party_epsilon:.4g} over the whole run"),
@@ -162,6 +170,17 @@ class PrivacyStatement:
                 )
         return "\n".join(lines) + "\n"
 
+    def _secure_text(self) -> str:
+        """Return the facts about secure sums as a sentence."""
+        s = self.secure_sum
+        if not s:
+            return ""
+        return (
+            f"{s['threshold']} of {self.agents} parties must answer, {s['colluding']} may collude "
+            f"with the server, {s['neighbours']} neighbours each, {s['excess_noise']:.3g} times "
+            f"the noise if nobody drops out; the server sees {s['server_sees']}"
+        )
+
     def to_dict(self) -> dict[str, Any]:
         """Return the statement as JSON values, as ``privacy.json`` holds them."""
         plain = {**asdict(self), "not_covered": list(self.not_covered)}
@@ -170,7 +189,8 @@ class PrivacyStatement:
     @classmethod
     def from_dict(cls, content: Mapping[str, Any]) -> Self:
         """Return the statement that :meth:`to_dict` wrote."""
-        own = {f.name: content[f.name] for f in fields(cls)}
+        # Statements of earlier versions know nothing of secure sums.
+        own = {f.name: content[f.name] for f in fields(cls) if f.name in content}
         return cls(**{**own, "not_covered": tuple(own["not_covered"])})
 
 
@@ -189,6 +209,11 @@ _HONEST = {
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that compute noise and epsilon."""
+    return dict(_versions())
+
+
+@cache  # reading the metadata takes milliseconds, and every round has a statement
+def _versions() -> dict[str, str]:
     installed = {}
     for package in ("flwr-fbo", "dp-accounting", "numpy", "scipy"):
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
