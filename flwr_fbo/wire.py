@@ -15,10 +15,13 @@ config key         meaning
 ``round``          number of the server's round; -1 for ``setup``
 ``arrays``         names of the arrays, in the order of the parameters, joined by commas
 ``expects``        shapes of the reply's arrays as JSON
+``words``          names of the arrays of 64-bit words, which follow the others (may be absent)
+``expects-words``  shapes of the reply's arrays of words as JSON (may be absent)
 ``value.NAME``     a scalar of the request or of the setup
 ``space``          the search space as JSON (``setup`` only)
 ``agent-kind``     which agent answers (``setup`` only)
 ``run``            the name of the run (``setup`` only)
+``identity``       the identity of the run (``setup`` only, may be absent)
 ``seed``           the seed of the agents' own choices (``setup`` only)
 ``answer-within``  seconds after which agents answer early (``setup`` only, may be absent)
 ``equal-waits``    true where every agent must wait equally long (``setup`` only, may be absent)
@@ -37,19 +40,19 @@ import io
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 from flwr.app import Array as FlowerArray
 from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
 
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Words
 from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked_reply
 from flwr_fbo.core.settings import Scalar
 from flwr_fbo.core.space import Space
 
-SCHEMA = 2
+SCHEMA = 3
 #: The config key that holds the version. A message with this key is a tuning message.
 MARK = "flwr-fbo"
 SETUP = "setup"
@@ -66,8 +69,16 @@ PROBE_CONFIG, PROPERTIES = "getpropertiesins.config", "getpropertiesres.properti
 NEEDS_SETUP = "needs-setup"
 #: The longest declining word and the longest agent name that the server reads.
 MAX_WORD = 64
+#: The fewest characters of an owner's secret: 128 bits in hexadecimal digits.
+SHORTEST_SECRET = 32
+#: The most numbers that a request may expect in one reply.
+MOST_NUMBERS = 10**7
 #: The longest numpy header that the server reads. A header of this layout is shorter.
 MAX_HEADER = 512
+
+
+#: The shapes of arrays by name.
+Shapes: TypeAlias = dict[str, tuple[int, ...]]
 
 
 class WireError(ValueError):
@@ -91,6 +102,22 @@ class Instruction:
     digest: str
 
 
+@dataclass(frozen=True)
+class Claim:
+    """What an agent says of itself when it registers.
+
+    Parameters
+    ----------
+    name
+        The name of the agent, which is the number of its partition.
+    secret
+        The secret of the agent's owner in this run.
+    """
+
+    name: str
+    secret: str = field(repr=False)
+
+
 # -- messages to agents ------------------------------------------------------------------------
 
 
@@ -111,6 +138,8 @@ def encode_setup(setup: Setup) -> RecordDict:
         config["answer-within"] = setup.answer_within
     if setup.equal_waits:
         config["equal-waits"] = True
+    if setup.identity:
+        config["identity"] = setup.identity
     return _content(config, setup.values, setup.arrays)
 
 
@@ -123,18 +152,31 @@ def encode_request(request: Request, digest: str) -> RecordDict:
         "round": request.round,
         "expects": json.dumps({name: list(shape) for name, shape in request.expects.items()}),
     }
-    return _content(config, request.values, request.arrays)
+    if request.words:
+        config["words"] = ",".join(sorted(request.words))
+    if request.expects_words:
+        shapes = {name: list(shape) for name, shape in request.expects_words.items()}
+        config["expects-words"] = json.dumps(shapes)
+    return _content(config, request.values, request.arrays, request.words)
 
 
 def _content(
-    config: dict[str, Scalar], values: Mapping[str, Scalar], arrays: Mapping[str, Array]
+    config: dict[str, Scalar],
+    values: Mapping[str, Scalar],
+    arrays: Mapping[str, Array],
+    words: Mapping[str, Words] | None = None,
 ) -> RecordDict:
     """Return the records of a message with this config and these values and arrays."""
-    names = sorted(arrays)
-    config["arrays"] = ",".join(names)
+    config["arrays"] = ",".join(sorted(arrays))
     config.update({f"value.{name}": value for name, value in values.items()})
-    parameters = _array_record([_float64(arrays[name]) for name in names])
+    parameters = _array_record(_in_order(arrays, words or {}))
     return RecordDict({PARAMETERS: parameters, CONFIG: ConfigRecord(dict(config))})
+
+
+def _in_order(arrays: Mapping[str, Array], words: Mapping[str, Words]) -> list[np.ndarray]:
+    """Return the arrays in the order of the wire, little-endian: numbers first, then words."""
+    numbers = [_float64(arrays[name]) for name in sorted(arrays)]
+    return numbers + [np.ascontiguousarray(words[name], dtype="<u8") for name in sorted(words)]
 
 
 # These records are made once, as nobody writes into the records of a message. One empty array
@@ -191,12 +233,14 @@ def decode_instruction(
         )
     try:
         names = [name for name in str(config["arrays"]).split(",") if name]
-        arrays = dict(zip(names, parameters, strict=True))
+        of_words = [name for name in str(config.get("words", "")).split(",") if name]
+        arrays = dict(zip(names + of_words, parameters, strict=True))
+        words = {name: _words(arrays.pop(name)) for name in of_words}
         values = {k.removeprefix("value."): v for k, v in config.items() if k.startswith("value.")}
         digest = str(config["setup"])
         if str(config["kind"]) == SETUP:
             return Instruction(_decode_setup(config, values, arrays), None, digest)
-        return Instruction(None, _decode_request(config, values, arrays), digest)
+        return Instruction(None, _decode_request(config, values, arrays, words), digest)
     except (KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise WireError(f"a message must have the layout of flwr-fbo: {error}") from None
 
@@ -214,17 +258,56 @@ def _decode_setup(
         seed=_integer("seed", config["seed"]),
         answer_within=_seconds(config.get("answer-within")),
         equal_waits=config.get("equal-waits") is True,
+        identity=str(config.get("identity", "")),
     )
 
 
 def _decode_request(
-    config: Mapping[str, Scalar], values: dict[str, Scalar], arrays: dict[str, Array]
+    config: Mapping[str, Scalar],
+    values: dict[str, Scalar],
+    arrays: dict[str, Array],
+    words: dict[str, Words],
 ) -> Request:
     """Return the request of a message."""
-    shapes = json.loads(str(config["expects"]))
-    expects = {name: tuple(shape) for name, shape in shapes.items()}
+    expects, of_words = _decode_shapes(config)
     number = _integer("round", config["round"])
-    return Request(str(config["kind"]), number, values, arrays, expects)
+    return Request(str(config["kind"]), number, values, arrays, expects, words, of_words)
+
+
+def _words(array: np.ndarray) -> Words:
+    """Return an array of words; raise WireError for an array of another type."""
+    if array.dtype != np.dtype("<u8"):
+        raise WireError(f"an array of words must be uint64, but is {array.dtype}")
+    return array.astype(np.uint64)
+
+
+def _decode_shapes(config: Mapping[str, Scalar]) -> tuple[Shapes, Shapes]:
+    """Return the shapes of the arrays of numbers and of words that a request expects."""
+    numbers, words = (
+        {str(name): tuple(shape) for name, shape in json.loads(str(text)).items()}
+        for text in (config["expects"], config.get("expects-words", "{}"))
+    )
+    shapes = [*numbers.values(), *words.values()]
+    if any(type(size) is not int or size < 0 for shape in shapes for size in shape):
+        raise ValueError("the sizes of the expected arrays must be integers >= 0")
+    if sum(map(math.prod, shapes)) > MOST_NUMBERS:
+        raise ValueError(f"the expected arrays must hold at most {MOST_NUMBERS:,} numbers")
+    return numbers, words
+
+
+def readable_part(config: object) -> tuple[int, Shapes, Shapes]:
+    """Return the round and the expected shapes of a config, as far as they can be read.
+
+    With these even the reply to a request that cannot be read as a whole has the size of a good
+    reply. What cannot be read is round -1, or no shapes.
+    """
+    part: Mapping[str, Any] = config if isinstance(config, Mapping) else {}
+    number = part.get("round")
+    round_number = number if type(number) is int else -1
+    try:
+        return round_number, *_decode_shapes(part)
+    except Exception:  # whatever stands there
+        return round_number, {}, {}
 
 
 def _integer(name: str, value: Scalar) -> int:
@@ -246,8 +329,9 @@ def _seconds(value: Scalar | None) -> float | None:
 def encode_reply(
     reply: Reply,
     round: int,
-    agent: str = "",
+    claim: Claim | None = None,
     expects: Mapping[str, tuple[int, ...]] | None = None,
+    expects_words: Mapping[str, tuple[int, ...]] | None = None,
 ) -> tuple[list[np.ndarray], int, dict[str, Scalar]]:
     """Return a reply as the result of ``NumPyClient.fit``.
 
@@ -257,21 +341,22 @@ def encode_reply(
         The reply.
     round
         The number of the round; -1 for a setup.
-    agent
-        The name of the agent, which only the reply to a setup holds.
-    expects
+    claim
+        The name of the agent and its owner's secret, which only the reply to a setup holds.
+    expects, expects_words
         The names and shapes of the expected arrays.
     """
     # All replies have one size, so that an observer cannot see which of them decline: the word is
     # padded, and a reply that declines holds zeros in the shape of the expected arrays.
     word = reply.declined[:MAX_WORD].ljust(MAX_WORD)
     metrics: dict[str, Scalar] = {MARK: SCHEMA, "round": round, "declined": word}
-    if agent:
-        metrics["agent"] = agent
-    arrays = reply.arrays
+    if claim is not None:
+        metrics |= {"agent": claim.name, "owner": claim.secret}
+    arrays, words = reply.arrays, reply.words
     if reply.declined:
         arrays = {name: np.zeros(shape) for name, shape in (expects or {}).items()}
-    return [_float64(arrays[name]) for name in sorted(arrays)], 1, metrics
+        words = {n: np.zeros(shape, np.uint64) for n, shape in (expects_words or {}).items()}
+    return _in_order(arrays, words), 1, metrics
 
 
 def reply_content(result: tuple[list[np.ndarray], int, Mapping[str, Any]]) -> RecordDict:
@@ -306,27 +391,31 @@ def decode_reply(message: Message, request: Request) -> Reply:
     declined = _word("declined", metrics["declined"])
     if declined:
         return Reply(declined=declined)
-    arrays = _decode_arrays(message.content, request.expects)
+    arrays, words = _decode_arrays(message.content, request)
     try:
-        return checked_reply(request, Reply(arrays))
+        return checked_reply(request, Reply(arrays, words=words))
     except ReplyError as error:
         raise WireError(str(error)) from None
 
 
-def decode_registration(message: Message) -> str:
-    """Return the name of an agent from its reply to a setup."""
-    metrics = _metrics(message, {MARK, "round", "declined", "agent"})
+def decode_registration(message: Message) -> Claim:
+    """Return the claim of an agent from its reply to a setup."""
+    metrics = _metrics(message, {MARK, "round", "declined"}, {"agent", "owner"})
     declined = _word("declined", metrics["declined"])
     if declined:
         raise WireError(f"the agent declined its setup: {declined}")
-    name = _word("agent", metrics["agent"])
-    if not name:
+    claim = Claim(_word("agent", metrics.get("agent")), _word("owner", metrics.get("owner")))
+    if not claim.name:
         raise WireError("`agent`, the name of an agent, must not be empty")
-    return name
+    if len(claim.secret) < SHORTEST_SECRET:
+        raise WireError(f"`owner`, a secret, must have at least {SHORTEST_SECRET} characters")
+    return claim
 
 
-def _metrics(message: Message, keys: set[str]) -> dict[str, Any]:
-    """Return the metrics of a reply, which must have exactly these keys."""
+def _metrics(
+    message: Message, keys: set[str], optional: frozenset[str] | set[str] = frozenset()
+) -> dict[str, Any]:
+    """Return the metrics of a reply, which must have exactly these keys, and may have others."""
     if message.has_error():
         # The code alone: the text of an error may quote an agent's data.
         raise WireError(f"Flower reports error {message.error.code} instead of a reply")
@@ -338,8 +427,8 @@ def _metrics(message: Message, keys: set[str]) -> dict[str, Any]:
     metrics = dict(record) if isinstance(record, ConfigRecord) else {}
     if metrics.get(MARK) != SCHEMA:
         raise WireError(f"a reply must have schema {SCHEMA}, but has {_schema_text(metrics)}")
-    if set(metrics) != keys:
-        raise WireError(f"a reply must have exactly the values {sorted(keys)}")
+    if not keys <= set(metrics) <= keys | optional:
+        raise WireError(f"a reply must have exactly the values {sorted(keys | optional)}")
     return metrics
 
 
@@ -357,19 +446,31 @@ def _word(key: str, value: Any) -> str:
     return value.strip()  # words are padded to one length
 
 
-def _decode_arrays(content: RecordDict, expects: Mapping[str, tuple[int, ...]]) -> dict[str, Array]:
+def _decode_arrays(
+    content: RecordDict, request: Request
+) -> tuple[dict[str, Array], dict[str, Words]]:
     """Return the arrays of a reply by name; raise WireError unless they are as expected."""
     record = content[REPLY_PARAMETERS]
     arrays = record.items() if isinstance(record, ArrayRecord) else ()
-    sent = [a for key, a in arrays if key != EMPTY]
-    if len(sent) != len(expects):
-        raise WireError(f"a reply must hold {len(expects)} arrays, got {len(sent)}")
-    names = sorted(expects)
-    return {name: _decode_array(a.data, expects[name]) for name, a in zip(names, sent, strict=True)}
+    sent = [a.data for key, a in arrays if key != EMPTY]
+    numbers, words = request.expects, request.expects_words
+    if len(sent) != len(numbers) + len(words):
+        raise WireError(f"a reply must hold {len(numbers) + len(words)} arrays, got {len(sent)}")
+    first, rest = sent[: len(numbers)], sent[len(numbers) :]
+    return (
+        {
+            name: _decode_array(data, numbers[name], "<f8").astype(np.float64)
+            for name, data in zip(sorted(numbers), first, strict=True)
+        },
+        {
+            name: _decode_array(data, words[name], "<u8").astype(np.uint64)
+            for name, data in zip(sorted(words), rest, strict=True)
+        },
+    )
 
 
-def _decode_array(data: bytes, shape: tuple[int, ...]) -> Array:
-    """Return an array of exactly this shape from bytes in numpy's format."""
+def _decode_array(data: bytes, shape: tuple[int, ...], dtype: str) -> np.ndarray:
+    """Return an array of exactly this shape and type from bytes in numpy's format."""
     stream = io.BytesIO(data)
     # numpy's own reader is not used: it unpickles objects, and allocates what a header claims.
     try:
@@ -381,14 +482,14 @@ def _decode_array(data: bytes, shape: tuple[int, ...]) -> Array:
         raise
     except Exception:
         raise WireError("an array must be in numpy's format") from None
-    if header != (shape, False, np.dtype("<f8")):
-        raise WireError(f"an array must be float64 of shape {shape}")
+    if header != (shape, False, np.dtype(dtype)):
+        raise WireError(f"an array must be {np.dtype(dtype).name} of shape {shape}")
     start = stream.tell()
     if len(data) - start != 8 * math.prod(shape):
         raise WireError(f"an array of shape {shape} must hold {math.prod(shape)} numbers")
-    return np.frombuffer(data, dtype="<f8", offset=start).reshape(shape).astype(np.float64)
+    return np.frombuffer(data, dtype=dtype, offset=start).reshape(shape)
 
 
 def _float64(array: Array) -> Array:
-    """Return the array as little-endian float64, the only type on the wire."""
+    """Return the array as little-endian float64, the type of all real numbers on the wire."""
     return np.ascontiguousarray(array, dtype="<f8").reshape(np.shape(array))

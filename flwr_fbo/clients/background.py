@@ -14,6 +14,7 @@ lock of ``agent-0000.jsonl``   held by the worker from before it starts until it
                                by a crash: a process that gets the lock knows that no worker
                                runs. An agent that evaluates within its message takes the same
                                lock (:func:`flwr_fbo.runs.files.journal.exclusive`)
+``agent-0000.jsonl.head``      how far the journal had come, written by the worker
 ``agent-0000.job``             the request of the worker, so that another worker can continue
                                after a crash, and the class of the error if the work failed
 ``agent-0000.worker``          the process id of the worker
@@ -43,6 +44,7 @@ import numpy as np
 from flwr_fbo.clients.evaluation_job import (
     EvaluationJob,
     evaluation_job,
+    job_owner,
     job_path,
     seed_of,
     worker_path,
@@ -57,7 +59,8 @@ from flwr_fbo.methods.thompson.asynchronous import AsynchronousAgent
 from flwr_fbo.methods.thompson.local_privacy import with_local_privacy
 from flwr_fbo.runs.files import RunDirectoryError
 from flwr_fbo.runs.files.checkpoint import Checkpoint
-from flwr_fbo.runs.files.journal import Journal, JournalBusyError, exclusive, take_lock
+from flwr_fbo.runs.files.journal import Journal, exclusive, take_lock
+from flwr_fbo.runs.files.journal_check import JournalBusyError, JournalOwner
 from flwr_fbo.tasks import Partition, Task
 
 #: Seconds between two looks at a worker: short at first, for quick evaluations.
@@ -97,7 +100,7 @@ class JobRecord:
     request
         The request of the worker.
     setup
-        The digest of the setup that the request belongs to.
+        The setup and the agent that the request belongs to (:func:`job_owner`).
     error
         The class of the error that ended the work; empty without an error.
     """
@@ -152,7 +155,7 @@ class ProcessWork:
     journal
         The journal of the agent.
     setup
-        The digest of the setup.
+        The setup and the agent (:func:`~flwr_fbo.clients.evaluation_job.job_owner`).
     prepare
         Returns the job for a request.
     """
@@ -285,8 +288,10 @@ def answer_early(
     message writes to a journal of its own, so that a message never waits for a worker.
     """
 
+    mine = JournalOwner(setup.identity, partition.index)
+
     def agent_now() -> ThompsonAgent:
-        records = Journal(journal, reading=True)
+        records = Journal(journal, mine, reading=True)
         evaluator = Evaluator(setup.space, _evaluate_nothing, records)
         return ThompsonAgent(setup, evaluator, records, (*seed_of(partition), 1))
 
@@ -294,11 +299,11 @@ def answer_early(
         return evaluation_job(journal, setup, work, task, partition, limit)
 
     with exclusive(sent_path(journal)):
-        sent = Journal(sent_path(journal))
+        sent = Journal(sent_path(journal), JournalOwner(setup.identity, f"{partition.index}, sent"))
         sent.reserve()
-        work = ProcessWork(journal, setup.digest, prepare)
+        work = ProcessWork(journal, job_owner(setup, partition), prepare)
         agent = AsynchronousAgent(agent_now, work, answer_within)
-        records = _TwoJournals(Journal(journal, reading=True), sent)
+        records = _TwoJournals(Journal(journal, mine, reading=True), sent)
         return with_local_privacy(agent, setup, records, owner).answer(request)
 
 

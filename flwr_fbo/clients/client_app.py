@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -13,15 +13,38 @@ from typing import Any, TypeAlias
 from flwr.app import Context, Message
 from flwr.clientapp import ClientApp
 
-from flwr_fbo.clients.doors import answer, decline
+from flwr_fbo.clients.doors import answer_with, decline
+from flwr_fbo.clients.tuning_client import EvaluationOptions
+from flwr_fbo.core.evaluation import ends_the_process
 from flwr_fbo.core.settings import kebab
 from flwr_fbo.runs.spec import expand_settings, task_of
 from flwr_fbo.tasks import Task
 
 #: The prefix of this package's keys in the run-config of an app that has keys of its own.
 PREFIX = "fbo."
-#: A function from a message's context to the task, and to the folder of journals if one is set.
-TaskFinder: TypeAlias = Callable[[Context], tuple[Task, Path | None]]
+
+
+@dataclass(frozen=True)
+class FoundTask:
+    """What an app tunes, as its task finder returns it.
+
+    Parameters
+    ----------
+    task
+        The task.
+    journals
+        The folder of journals; None is the default folder.
+    options
+        How evaluations are made.
+    """
+
+    task: Task
+    journals: Path | None = None
+    options: EvaluationOptions = field(default_factory=EvaluationOptions)
+
+
+#: A function from a message's context to what is tuned.
+TaskFinder: TypeAlias = Callable[[Context], FoundTask]
 
 
 class AgentApp(ClientApp):
@@ -33,7 +56,7 @@ class AgentApp(ClientApp):
     Parameters
     ----------
     find_task
-        Returns the task and the folder of journals for the context of a message.
+        Returns what is tuned for the context of a message.
     """
 
     def __init__(self, find_task: TaskFinder) -> None:
@@ -43,10 +66,12 @@ class AgentApp(ClientApp):
         @self.train("fbo")
         def tune(message: Message, context: Context) -> Message:
             try:
-                task, journals = find_task(context)
-            except Exception as error:  # an error of the run-config, or of the task's import
+                found = find_task(context)
+            except (Exception, SystemExit) as error:  # of the run-config, or the task's import
+                if ends_the_process(error):
+                    raise
                 return decline(message, error)
-            return answer(message, context, task, journals)
+            return answer_with(message, context, found.task, found.journals, found.options)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _unpickled, (self._parcel,)
@@ -77,28 +102,27 @@ class _ConfiguredTask:
     task: Task | type[Task] | str
     settings: Mapping[str, Any]
 
-    def __call__(self, context: Context) -> tuple[Task, Path | None]:
+    def __call__(self, context: Context) -> FoundTask:
         # A task object was made with its settings, so no key can change them.
         if isinstance(self.task, Task):
-            return self.task, None
+            return FoundTask(self.task)
         configured = {
             key.removeprefix(PREFIX): value
             for key, value in context.run_config.items()
             if key.startswith(PREFIX) and value != ""
         }
         given = {"task": self.task, **{kebab(k): v for k, v in self.settings.items()}}
-        return task_of({**given, **expand_settings(configured)}), None
+        return FoundTask(task_of({**given, **expand_settings(configured)}))
 
 
 @dataclass(frozen=True)
 class _SimulatedTask:
     """A task finder for a simulation, whose journals are in the run's directory."""
 
-    task: Task
-    journals: Path
+    found: FoundTask
 
-    def __call__(self, context: Context) -> tuple[Task, Path | None]:
-        return self.task, self.journals
+    def __call__(self, context: Context) -> FoundTask:
+        return self.found
 
 
 def client_app(task: Task | type[Task] | str, **settings: Any) -> ClientApp:
@@ -128,15 +152,17 @@ def client_app(task: Task | type[Task] | str, **settings: Any) -> ClientApp:
     return AgentApp(_ConfiguredTask(task, settings))
 
 
-def simulated_client_app(task: Task, journals: Path) -> ClientApp:
+def simulated_client_app(
+    task: Task, journals: Path, options: EvaluationOptions | None = None
+) -> ClientApp:
     """Return the ClientApp of a simulation, whose agents keep their journals in a folder."""
-    return AgentApp(_SimulatedTask(task, journals))
+    return AgentApp(_SimulatedTask(FoundTask(task, journals, options or EvaluationOptions())))
 
 
-def _task_of_run_config(context: Context) -> tuple[Task, Path | None]:
+def _task_of_run_config(context: Context) -> FoundTask:
     """Return the task that a run-config describes, as a task finder."""
     # The types keep 1, 1.0 and True apart, which are equal as keys of the cache.
-    return _cached_task(tuple((k, type(v), v) for k, v in context.run_config.items())), None
+    return FoundTask(_cached_task(tuple((k, type(v), v) for k, v in context.run_config.items())))
 
 
 @lru_cache(maxsize=8)

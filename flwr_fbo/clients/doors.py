@@ -24,7 +24,8 @@ from flwr.common import (
 )
 
 from flwr_fbo import wire
-from flwr_fbo.clients.tuning_client import TuningClient
+from flwr_fbo.clients.tuning_client import EvaluationOptions, TuningClient
+from flwr_fbo.core.evaluation import ends_the_process
 from flwr_fbo.core.protocol import Reply
 from flwr_fbo.tasks import Task
 
@@ -80,19 +81,34 @@ def answer(
     >>> strategy.start(InProcessGrid(app, nodes=2), num_rounds=3).rounds
     3
     """
+    return answer_with(message, context, tuned, journals, EvaluationOptions())
+
+
+def answer_with(
+    message: Message,
+    context: Context,
+    tuned: Task | type[Task] | str,
+    journals: Path | None,
+    options: EvaluationOptions,
+) -> Message:
+    """Answer a tuning message as :func:`answer` does, with the options of a simulation."""
     try:
         arguments = wire.fit_arguments(message.content)
-        result = TuningClient(context, tuned, journals).fit(*arguments)
-    except Exception as error:
+        result = TuningClient(context, tuned, journals, options).fit(*arguments)
+    except (Exception, SystemExit) as error:
+        if ends_the_process(error):
+            raise
         return decline(message, error)
     return Message(wire.reply_content(result), reply_to=message)
 
 
-def decline(message: Message, error: Exception) -> Message:
+def decline(message: Message, error: BaseException) -> Message:
     """Return a reply that declines a message no agent could read, with the class of the error."""
     # An error that is raised here would be sent by Flower with its text, which may quote data.
     logger.error("a tuning message could not be answered", exc_info=error)
-    result = wire.encode_reply(Reply(declined=type(error).__name__), -1)
+    config = message.content.get(wire.CONFIG) if message.has_content() else None
+    number, *shapes = wire.readable_part(config)
+    result = wire.encode_reply(Reply(declined=type(error).__name__), number, None, *shapes)
     return Message(wire.reply_content(result), reply_to=message)
 
 

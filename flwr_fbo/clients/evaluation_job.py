@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from flwr_fbo.core.settings import Scalar
 from flwr_fbo.core.space import Space
 from flwr_fbo.tasks import Task, check_importable, name_of
 from flwr_fbo.tasks.task import Params, Partition
+from flwr_fbo.tasks.warm_start import known_points
 
 E = TypeVar("E", bound=Evaluator)
 
@@ -26,6 +27,11 @@ E = TypeVar("E", bound=Evaluator)
 def job_path(journal: Path) -> Path:
     """Return the file that holds the request of the current or last worker."""
     return journal.with_suffix(".job")
+
+
+def job_owner(setup: Setup, partition: Partition) -> str:
+    """Return what a job file must name, so that no agent takes the job of another one."""
+    return f"{setup.digest} {partition.index}"
 
 
 def worker_path(journal: Path) -> Path:
@@ -81,6 +87,7 @@ def make_evaluator(
     partition: Partition,
     records: Records,
     kind: type[E],
+    **options: Any,
 ) -> E:
     """Return an evaluator of a prepared task, with the same seeds in a message and a worker."""
 
@@ -88,7 +95,10 @@ def make_evaluator(
         return task.evaluate(params, rng=rng)
 
     # The 0 keeps the evaluator's generators apart from the agent's own, which end in 1.
-    return kind(space, evaluate, records, (*seed_of(partition), 0), _regret_function(task))
+    seed = (*seed_of(partition), 0)
+    evaluator = kind(space, evaluate, records, seed, _regret_function(task), **options)
+    evaluator.warm_start = lambda: known_points(space, task.warm_start(), partition)
+    return evaluator
 
 
 def _regret_function(task: Task) -> Callable[[Params], float | None] | None:

@@ -18,8 +18,8 @@ import json
 import logging
 from collections import OrderedDict
 from collections.abc import Mapping
-from dataclasses import replace
-from functools import cached_property
+from dataclasses import dataclass, replace
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -29,13 +29,18 @@ from flwr.client import NumPyClient
 
 from flwr_fbo import wire
 from flwr_fbo.clients.evaluation_job import make_evaluator, seed_of
-from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.clients.session import session
+from flwr_fbo.core.evaluation import Evaluator, Records, ends_the_process
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import method_of_agent
+from flwr_fbo.methods.secure_sum import KINDS, SecurePlan
+from flwr_fbo.methods.thompson.asynchronous import UNDER_WAY
 from flwr_fbo.runs.files.journal import cached_journal, exclusive, journal_path
-from flwr_fbo.runs.locations import agents_of, owners_books, run_directory
+from flwr_fbo.runs.files.journal_check import JournalBusyError, JournalOwner
+from flwr_fbo.runs.files.owner_secret import owner_secret
+from flwr_fbo.runs.locations import agents_of, home, owners_books, run_directory
 from flwr_fbo.tasks import Partition, Task, load
 
 logger = logging.getLogger("flwr.fbo")
@@ -45,7 +50,11 @@ logger = logging.getLogger("flwr.fbo")
 SETUP_RECORD = "flwr-fbo.setup"
 #: The numbers of prepared tasks and of decoded setups that one process keeps.
 MOST_PREPARED, MOST_SETUPS = 512, 8
+#: The number of agents whose files' names one process keeps.
+MOST_FILES = 1 << 14
 
+#: The word with which a node declines a request for more than its owner allows.
+REFUSED = "refused"
 #: Values of a setup with which agents make private themselves what they send.
 LOCAL_PRIVACY = frozenset({"local-epsilon", "epsilon", "epsilon-per-reward", "epsilon-per-answer"})
 #: The declining word for every error of an agent that does not trust the server.
@@ -53,6 +62,26 @@ NEUTRAL_WORD = "error"
 
 K = TypeVar("K")
 V = TypeVar("V")
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """How a client makes evaluations.
+
+    Parameters
+    ----------
+    limit
+        Seconds after which an evaluation is ended and counts as failed, as far as
+        :func:`~flwr_fbo.core.time_limit.time_limit` can; None is no limit.
+    isolated
+        Whether every evaluation is made in a child process.
+    durable
+        Whether the secrets of secure sums must survive a power cut; not so in a simulation.
+    """
+
+    limit: float | None = None
+    isolated: bool = False
+    durable: bool = True
 
 
 class TuningClient(NumPyClient):
@@ -69,6 +98,8 @@ class TuningClient(NumPyClient):
     journals : Path, optional
         The folder of the agents' journals. The default is a folder below ``FLWR_FBO_HOME`` (or
         ``~/.flwr-fbo``) that is named after the run.
+    options : EvaluationOptions, optional
+        How evaluations are made; simulations set these options.
 
     Examples
     --------
@@ -92,12 +123,16 @@ class TuningClient(NumPyClient):
     """
 
     def __init__(
-        self, context: Context, tuned: Task | type[Task] | str, journals: Path | None = None
+        self,
+        context: Context,
+        tuned: Task | type[Task] | str,
+        journals: Path | None = None,
+        options: EvaluationOptions | None = None,
     ) -> None:
         self._state = context.state
         self._tuned = tuned
         self._node = dict(context.node_config)
-        self._journals = journals
+        self._journals, self._options = journals, options or EvaluationOptions()
 
     @cached_property
     def _task(self) -> Task:
@@ -113,42 +148,60 @@ class TuningClient(NumPyClient):
         self, parameters: list[np.ndarray], config: dict[str, Any]
     ) -> tuple[list[np.ndarray], int, dict[str, Any]]:
         """Answer one message; of an error, the reply holds the class only."""
-        number = config.get("round")
-        round_number = number if isinstance(number, int) else -1
-        expects: Mapping[str, tuple[int, ...]] = {}
+        number, *shapes = wire.readable_part(config)
         try:
             partition = partition_of(self._node)
             instruction = wire.decode_instruction(parameters, config)
             if instruction.setup is not None:
                 self._accept(instruction.setup)
-                return wire.encode_reply(Reply(), -1, agent=str(partition.index))
-            expects = instruction.request.expects if instruction.request is not None else {}
+                return wire.encode_reply(Reply(), -1, self._claim(instruction.setup, partition))
             setup = self._setup()
             # A resumed run has another setup, and a node that restarted has none.
             if setup is None or setup.digest != instruction.digest:
                 needs = Reply(declined=wire.NEEDS_SETUP)
-                return wire.encode_reply(needs, round_number, expects=expects)
-            assert instruction.request is not None
+                return wire.encode_reply(needs, number, None, *shapes)
+            request = instruction.request
+            assert request is not None
             partition = replace(partition, seed=setup.seed)
-            reply = self._answer(setup, instruction.request, partition)
-            return wire.encode_reply(reply, round_number, expects=expects)
-        except Exception as error:
-            # The text of an error may quote the party's data, so it stays in the party's own log.
-            logger.exception("an agent could not answer")
-            reply = Reply(declined=self._word_for(error))
-            return wire.encode_reply(reply, round_number, expects=expects)
+            reply = self._answer(setup, request, partition)
+            return wire.encode_reply(reply, number, None, *shapes)
+        except (Exception, SystemExit) as error:
+            if ends_the_process(error):
+                raise
+            reply = self._declining(error, self._setup())
+            return wire.encode_reply(reply, number, None, *shapes)
 
-    def _word_for(self, error: Exception) -> str:
+    def answer_here(self, setup: Setup, request: Request, partition: Partition) -> Reply:
+        """Return the reply to a request that came without a message, as in a simulation."""
+        try:
+            return self._answer(setup, request, partition)
+        except (Exception, SystemExit) as error:
+            if ends_the_process(error):
+                raise
+            return self._declining(error, setup)
+
+    def _declining(self, error: BaseException, setup: Setup | None) -> Reply:
+        """Return the reply that declines because of an error."""
+        # The text of an error may quote the party's data, so it stays in the party's own log.
+        logger.error("an agent could not answer", exc_info=error)
+        return Reply(declined=self._word_for(error, setup))
+
+    def _word_for(self, error: BaseException, setup: Setup | None) -> str:
         """Return the declining word for an error: its class, or a neutral word."""
         # An agent that does not trust the server reveals nothing that its epsilon does not cover,
         # and even the class of an error may depend on the data.
-        setup = self._setup()
         trusts_nobody = LOCAL_PRIVACY & set(setup.values if setup else {})
-        limited = {"epsilon-limit", "epsilon-limit-reward"} & set(self._node)
-        return NEUTRAL_WORD if trusts_nobody or limited else type(error).__name__
+        trusts_nobody |= {"secure"} if setup and SecurePlan.of(setup) else set()
+        limited = {
+            "epsilon-limit", "epsilon-limit-reward", "secure-only", "secure-peers"
+        } & set(self._node)  # fmt: skip
+        if not (trusts_nobody or limited):
+            return type(error).__name__
+        # That an evaluation still runs shows in any case: its round had no reply.
+        return UNDER_WAY if isinstance(error, JournalBusyError) else NEUTRAL_WORD
 
-    def _accept(self, setup: Setup) -> None:
-        """Check a setup and store it in the state; raise ValueError for one that cannot work."""
+    def check(self, setup: Setup) -> None:
+        """Raise ValueError for a setup that cannot work."""
         method_of_agent(setup.kind)  # raises for a kind of agent that this node does not know
         if setup.space != self._task.space:
             raise ValueError(
@@ -156,9 +209,18 @@ class TuningClient(NumPyClient):
                 f"{self._task.name!r}, but the two differ"
             )
         self._journal_folder(setup)  # raises for a name of a run that is no name of a folder
+
+    def _accept(self, setup: Setup) -> None:
+        """Check a setup and store it in the state."""
+        self.check(setup)
         self._state[SETUP_RECORD] = ConfigRecord(
             {"digest": setup.digest, "setup": json.dumps(setup.to_dict())}
         )
+
+    def _claim(self, setup: Setup, partition: Partition) -> wire.Claim:
+        """Return the agent's name, and the secret by which its owner can return."""
+        journal = journal_path(self._journal_folder(setup), partition.index)
+        return wire.Claim(str(partition.index), owner_secret(journal))
 
     def _setup(self) -> Setup | None:
         """Return the stored setup; None before the first setup message."""
@@ -176,38 +238,53 @@ class TuningClient(NumPyClient):
 
     def _answer(self, setup: Setup, request: Request, partition: Partition) -> Reply:
         """Return the agent's reply, while this process holds the lock of the agent's journal."""
-        path = journal_path(self._journal_folder(setup), partition.index)
+        path, ledger, books = _files_of(self._journal_folder(setup), partition.index, home())
         with contextlib.ExitStack() as stack:
-            name = f"agent {partition.index}"
-            owner = Owner(
-                name,
-                self._node,
-                ledger=path.with_suffix(".privacy.jsonl"),
-                books=owners_books(partition.index),
-                stack=stack,
-            )
+            owner = Owner(f"agent {partition.index}", self._node, ledger, books, stack)
+            if request.kind in KINDS:
+                from flwr_fbo.clients.secure import answer_leg
+
+                durable = self._options.durable
+                return answer_leg(self._task, setup, request, partition, owner, path, durable)
+            if owner.secure_only and request.expects:
+                return Reply(declined=REFUSED)
             wait = owner.answer_within(setup.answer_within)
             if setup.equal_waits and wait != setup.answer_within:
                 raise SettingsError(
                     "node-config `answer-within` must be left unset in a private run, but the run "
-                    f"waits for {setup.answer_within} s and this node for {wait}: the time that "
-                    "one agent takes would change what other agents know at the next request"
+                    f"has {_seconds_text(setup.answer_within)} and this node "
+                    f"{_seconds_text(wait)}: the time that one agent takes would change what other "
+                    "agents know at the next request"
                 )
             limit = owner.evaluation_limit(wait)
             if wait is not None:
                 return self._answer_early(setup, request, partition, owner, wait, limit, path)
-            stack.enter_context(exclusive(path))
-            journal = cached_journal(path)
-            # On a full disk an evaluation could not be recorded, and would have to be repeated.
-            journal.reserve()
-            return self._agent(setup, journal, partition, owner).answer(request)
+            records, evaluator = self._open_records(setup, partition, path, stack)
+            evaluator.close_unfinished(request.round)
+            # The agent continues from its records.
+            agent: Agent = method_of_agent(setup.kind).make_agent(
+                setup, evaluator, records, (*seed_of(partition), 1), owner
+            )
+            return agent.answer(request)
 
-    def _agent(self, setup: Setup, journal: Records, partition: Partition, owner: Owner) -> Agent:
-        """Return the agent that continues from the records of a journal."""
-        task = _prepared(self._task, partition, self._journal_folder(setup))
-        evaluator = make_evaluator(task, setup.space, partition, journal, Evaluator)
-        method = method_of_agent(setup.kind)
-        return method.make_agent(setup, evaluator, journal, (*seed_of(partition), 1), owner)
+    def _open_records(
+        self, setup: Setup, partition: Partition, path: Path, stack: contextlib.ExitStack
+    ) -> tuple[Records, Evaluator]:
+        """Return an agent's journal, locked until the message is answered, and its evaluator."""
+        stack.enter_context(exclusive(path))
+        journal = cached_journal(path, JournalOwner(setup.identity, partition.index))
+        # On a full disk an evaluation could not be recorded, and would have to be repeated.
+        journal.reserve()
+        return journal, self._evaluator(setup, journal, partition)
+
+    def _evaluator(self, setup: Setup, journal: Records, partition: Partition) -> Evaluator:
+        """Return the evaluator of an agent's own task and data."""
+        return make_evaluator(
+            _prepared(self._task, partition, self._journal_folder(setup)),
+            setup.space, partition, journal, Evaluator,
+            in_children=self._options.isolated, limit=self._options.limit, session=session(),
+            most_at_once=Owner("", self._node).parallel_limit,
+        )  # fmt: skip
 
     def _answer_early(
         self,
@@ -228,6 +305,13 @@ class TuningClient(NumPyClient):
         from flwr_fbo.clients.background import answer_early
 
         return answer_early(self._task, setup, request, partition, owner, wait, limit, path)
+
+
+@lru_cache(maxsize=MOST_FILES)
+def _files_of(folder: Path, agent: int, home: Path) -> tuple[Path, Path, Path]:
+    """Return an agent's journal, its ledger in the run, and its owner's ledger below ``home``."""
+    path = journal_path(folder, agent)
+    return path, path.with_suffix(".privacy.jsonl"), owners_books(agent)
 
 
 def task_object(tuned: Task | type[Task] | str) -> Task:
@@ -259,6 +343,11 @@ def partition_of(node_config: Mapping[str, Any]) -> Partition:
             f"`partition-id` must be in [0, `num-partitions`), but got {index} of {count}"
         )
     return Partition(index, count, 0, dict(node_config))
+
+
+def _seconds_text(seconds: float | None) -> str:
+    """Return a value of ``answer-within`` as it is written."""
+    return "'never'" if seconds is None else f"{seconds:g}"
 
 
 #: What this process keeps between messages, the entries that were used last at the end.

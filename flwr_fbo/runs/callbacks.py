@@ -93,6 +93,17 @@ class Callback:
     the run of 2 agents has ended
     """
 
+    def on_registration(self, run: RunView, registered: int, asked: int) -> None:
+        """React to each node that acknowledges its setup, before the start or between rounds.
+
+        Parameters
+        ----------
+        run : RunView
+            The run.
+        registered, asked : int
+            How many nodes have acknowledged their setup, and how many were sent it.
+        """
+
     def on_start(self, run: RunView) -> None:
         """React to the start, after registration and before the first round.
 

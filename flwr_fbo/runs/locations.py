@@ -5,12 +5,15 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from functools import cache
 from pathlib import Path
 
 from flwr_fbo.core.settings import SettingsError
 
 #: The form of the names of runs in setup messages, which can never be a path.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+#: The form of the names of journals; other files of an agent stand beside its journal.
+_JOURNAL = re.compile(r"agent-\d+\.jsonl")
 
 
 def home() -> Path:
@@ -18,7 +21,12 @@ def home() -> Path:
 
     The environment variable ``FLWR_FBO_HOME`` names this folder; the default is ``~/.flwr-fbo``.
     """
-    given = os.environ.get("FLWR_FBO_HOME")
+    return _home(os.environ.get("FLWR_FBO_HOME"), os.environ.get("HOME"))
+
+
+@cache
+def _home(given: str | None, user: str | None) -> Path:
+    """Return the folder for these values of the environment."""
     return Path(given) if given else Path.home() / ".flwr-fbo"
 
 
@@ -30,6 +38,11 @@ def run_directory(name: str) -> Path:
 def agents_of(root: Path) -> Path:
     """Return the folder of the agents' journals in the directory of a run."""
     return root / "agents"
+
+
+def journals_in(folder: Path) -> list[Path]:
+    """Return the files of all journals in a folder, by the number of the agent."""
+    return sorted(path for path in folder.glob("*") if _JOURNAL.fullmatch(path.name))
 
 
 def name_of_run(root: Path) -> str:

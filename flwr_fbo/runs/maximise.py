@@ -23,13 +23,14 @@ from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
 from flwr_fbo.methods.fed_pne.report import summarise
 from flwr_fbo.methods.fed_pne.server import FedPNEServer
 from flwr_fbo.methods.fed_pne.settings import FedPNESettings
-from flwr_fbo.runs.files.journal import Journal
+from flwr_fbo.runs.files.journal import Journal, exclusive
+from flwr_fbo.runs.texts import params_text
 
 #: Kind of the record that says which call of :func:`maximise` a journal belongs to.
 _CALL = "maximise"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Maximum:
     """The result of :func:`maximise`.
 
@@ -44,6 +45,8 @@ class Maximum:
 
     Examples
     --------
+    >>> Maximum({"x": 0.7}, 0.95, [])
+    x = 0.7: mean score 0.95 (after 0 evaluations)
     >>> Maximum({"x": 0.7}, 0.95, []).params["x"]
     0.7
     """
@@ -51,6 +54,17 @@ class Maximum:
     params: dict[str, Value]
     mean: float
     evaluations: list[Evaluation]
+
+    def __str__(self) -> str:
+        """Return the answer in one line, without the evaluations."""
+        failed = sum(e.failed for e in self.evaluations)
+        without = f", {failed} of them failed" if failed else ""
+        return (
+            f"{params_text(self.params)}: mean score {self.mean:.4g} "
+            f"(after {len(self.evaluations)} evaluations{without})"
+        )
+
+    __repr__ = __str__  # the evaluations would bury the answer
 
 
 def maximise(
@@ -110,13 +124,27 @@ def maximise(
     # One agent answers in this process until the server has spent the budget.
     server = FedPNEServer(whole, 1, FedPNESettings(budget=budget, **settings), seed)
     setup = replace(server.setup(), seed=seed)
-    records: Records = MemoryRecords() if journal is None else Journal(journal)
-    _check_journal(records, setup)
+    if journal is None:
+        return _maximise(function, server, setup, MemoryRecords(), seed)
+    with exclusive(Path(journal)):  # two calls with one journal would make each evaluation twice
+        records = Journal(journal)
+        _check_journal(records, setup)
+        return _maximise(function, server, setup, records, seed)
+
+
+def _maximise(
+    function: Callable[[dict[str, Any]], float],
+    server: FedPNEServer,
+    setup: Setup,
+    records: Records,
+    seed: int,
+) -> Maximum:
+    """Return the recommended values after all evaluations that the records do not hold yet."""
 
     def score(params: Mapping[str, Value], rng: np.random.Generator) -> float:
         return function(dict(params))
 
-    evaluator = Evaluator(whole, score, records, seed=(seed, 0))
+    evaluator = Evaluator(setup.space, score, records, seed=(seed, 0))
     agent = FedPNEAgent(setup, evaluator, records, (seed, 1))
     while not server.finished:
         requests = server.requests([0])

@@ -15,11 +15,10 @@ nor of the newcomer.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-
-import numpy as np
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space, Value
@@ -28,11 +27,93 @@ from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
 from flwr_fbo.methods.thompson.shared_function import SharedFunction, shared_function_of
 from flwr_fbo.models.features import RandomFeatures
+from flwr_fbo.privacy.releases import Release
+from flwr_fbo.runs.files import RunDirectoryError
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.search.regions import Regions
 
 #: Part of the key of a newcomer's generators; no agent of a run has this number.
 NEWCOMER = 2**31 + 1
+
+
+@dataclass(frozen=True)
+class SharedKnowledge:
+    """The public outcome of a run: its space, its settings, and its shared function.
+
+    Parameters
+    ----------
+    space : Space
+        The search space of the run.
+    settings : DPFTSDESettings
+        The settings of the run's agents.
+    features : RandomFeatures
+        The random features of the run.
+    shared : SharedFunction
+        The shared function.
+    """
+
+    space: Space
+    settings: DPFTSDESettings
+    features: RandomFeatures
+    shared: SharedFunction
+
+    def sampler(self, seed: tuple[int, ...]) -> ThompsonSampler:
+        """Return an optimiser with the shared function as its prior mean."""
+        # Without rounds there is no p_t, so the shared function is always the prior mean.
+        settings = replace(self.settings, acquisition="improvement", advice_use="prior")
+        sampler = ThompsonSampler(self.space, settings, self.features, seed)
+        sampler.set_shared_function(self.shared)
+        return sampler
+
+
+def read_shared_knowledge(source: str | Path) -> SharedKnowledge:
+    """Return what a run of ``dp-fts-de`` published.
+
+    Parameters
+    ----------
+    source : Path or str
+        The directory of the run, or one of its releases (``releases/round-0004.npz``). Of a
+        release, the function is the one after its round.
+    """
+    path = Path(source)
+    last = math.inf
+    if path.suffix == ".npz":
+        last, path = _round_of(path), path.parent.parent
+    directory = RunDirectory(path)
+    config = directory.read_json("config.json")
+    if config.get("strategy") != "dp-fts-de":
+        raise SettingsError(
+            "`run_dir` must be of a run of dp-fts-de, the strategy that makes releases, "
+            f"but is of {config.get('strategy')!r}"
+        )
+    # config.json also holds the settings of the run and of its task.
+    keys = DPFTSDESettings.keys()
+    settings = DPFTSDESettings.from_mapping({k: v for k, v in config.items() if k in keys})
+    # The same memory as the server's, so the same function as the last one that agents were sent.
+    released = empty_memory(settings)
+    for release in _releases_of(directory):
+        if release.round <= last:
+            released.add(release.vector, release.deviation, release.round)
+    weights = shared_weights(settings, released)
+    if weights is None:
+        raise SettingsError(f"`run_dir` must hold releases, but {directory.root} has none yet")
+    arrays = directory.releases.features()
+    features = RandomFeatures(arrays["frequencies"], arrays["phases"])
+    regions = Regions(tuple(int(k) for k in arrays["splits"]))
+    space = Space.from_dict(directory.read_json("space.json"))
+    shared = shared_function_of(weights, regions, settings)
+    return SharedKnowledge(space, settings, features, shared)
+
+
+def _round_of(release: Path) -> int:
+    """Return the round of a release's file; raise SettingsError for another file."""
+    number = release.stem.removeprefix("round-")
+    if not release.exists() or not number.isdigit():
+        raise SettingsError(
+            "a release must be a file such as RUN/releases/round-0004.npz, "
+            f"but got {str(release)!r}"
+        )
+    return int(number)
 
 
 class Newcomer:
@@ -62,10 +143,8 @@ class Newcomer:
         shared: SharedFunction,
         seed: int = 0,
     ) -> None:
-        # Without rounds there is no p_t, so the shared function is always the prior mean.
-        settings = replace(settings, acquisition="improvement", advice_use="prior")
-        self._sampler = ThompsonSampler(space, settings, features, (seed, NEWCOMER))
-        self._sampler.set_shared_function(shared)
+        knowledge = SharedKnowledge(space, settings, features, shared)
+        self._sampler = knowledge.sampler((seed, NEWCOMER))
         self._space = space
         self._evaluated = 0
 
@@ -111,25 +190,13 @@ def join(run_dir: str | Path, seed: int = 0) -> Newcomer:
     >>> score > 0.9
     True
     """
-    directory = RunDirectory(run_dir)
-    config = directory.read_json("config.json")
-    if config.get("strategy") != "dp-fts-de":
-        raise SettingsError(
-            "`run_dir` must be of a run of dp-fts-de, the strategy that makes releases, "
-            f"but is of {config.get('strategy')!r}"
-        )
-    # config.json also holds the settings of the run and of its task.
-    keys = DPFTSDESettings.keys()
-    settings = DPFTSDESettings.from_mapping({k: v for k, v in config.items() if k in keys})
-    # The same memory as the server's, so the same function as the last one that agents were sent.
-    released = empty_memory(settings)
-    for release in directory.releases.read():
-        released.add(release.vector, release.deviation, release.round)
-    weights = shared_weights(settings, released)
-    if weights is None:
-        raise SettingsError(f"`run_dir` must hold releases, but {directory.root} has none yet")
-    with np.load(directory.root / "releases" / "features.npz", allow_pickle=False) as arrays:
-        features = RandomFeatures(arrays["frequencies"], arrays["phases"])
-        regions = Regions(tuple(int(k) for k in arrays["splits"]))
-    space = Space.from_dict(directory.read_json("space.json"))
-    return Newcomer(space, settings, features, shared_function_of(weights, regions, settings), seed)
+    known = read_shared_knowledge(run_dir)
+    return Newcomer(known.space, known.settings, known.features, known.shared, seed)
+
+
+def _releases_of(directory: RunDirectory) -> list[Release]:
+    """Return the releases of a run; raise RunDirectoryError where one is damaged or missing."""
+    found, damages = directory.intact_releases()
+    if damages:
+        raise RunDirectoryError(damages[0])
+    return found

@@ -13,20 +13,31 @@ from flwr_fbo.core.space import Value
 from flwr_fbo.methods.method import MethodServer
 from flwr_fbo.privacy.statement import PrivacyStatement
 from flwr_fbo.runs.callbacks import RoundReport
+from flwr_fbo.runs.comparison import Saving
+from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.checks import checksum
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.rounds import RoundTable
+from flwr_fbo.runs.files.statement import write_statement
 from flwr_fbo.runs.history import (
     RoundHistory,
     best_of_agent,
     by_round,
+    cost_in_steps,
     read_evaluations,
 )
 from flwr_fbo.runs.stopping import Stopper
 
-RESULT_SCHEMA = 2
+RESULT_SCHEMA = 3
+#: The file of the result in a run directory.
+NAME = "result.json"
 
 
-@dataclass(frozen=True)
+class StaleResultError(RunDirectoryError):
+    """An error for a result that does not belong to the checkpoint beside it."""
+
+
+@dataclass(frozen=True, repr=False)
 class Result:
     """The result of a run, with everything that ``result.json`` holds under the same names.
 
@@ -55,12 +66,24 @@ class Result:
         One setting for all agents, computed from the releases; None without releases.
     recommendation : dict, optional
         The recommended setting with the method's measures of how certain it is.
+    answered : float, optional
+        The share of the expected replies that came; None in results of older versions.
+    missed : list of dict
+        Which rounds each party missed that missed any: ``{"party": 3, "rounds": [[4, 15]]}``. A
+        party misses a round if it is away, in a pause after silence, or sends no reply in time.
     stopped_early : str
         Why the run ended before its rounds were over; empty if all rounds were made.
     findings : dict
         Results that only some methods have, such as ``tree`` or ``cumulative_regret``.
     compared : dict of Result
         The results of the baselines, by the names of their strategies.
+    savings : dict of Saving
+        What the run saved, by baseline: after how many evaluations of ours and of theirs both
+        had the same mean best score, and the difference at the end.
+    failed_evaluations : int
+        The number of failed evaluations alone; 0 in a deployment, where it is not known.
+    damages : list of str
+        What was found damaged in the run's files when the run continued, one sentence each.
     schema : int
         The version of this layout.
 
@@ -95,9 +118,14 @@ class Result:
     run_dir: str
     recommended: dict[str, Value] | None = None
     recommendation: Mapping[str, Any] | None = None
+    answered: float | None = None
+    missed: list[dict[str, Any]] = field(default_factory=list)
     stopped_early: str = ""
     findings: Mapping[str, Any] = field(default_factory=dict)
     compared: Mapping[str, Result] = field(default_factory=dict)
+    savings: Mapping[str, Saving] = field(default_factory=dict)
+    failed_evaluations: int = 0
+    damages: Sequence[str] = ()
     schema: int = RESULT_SCHEMA
 
     @property
@@ -133,7 +161,9 @@ class Result:
         plain |= {"epsilon": self.epsilon, "delta": self.delta, "private": self.private}
         plain["best_score"] = self.best_score
         plain["findings"] = dict(self.findings)
+        plain["damages"] = list(self.damages)
         plain["compared"] = {name: other.to_dict() for name, other in self.compared.items()}
+        plain["savings"] = {name: saving.to_dict() for name, saving in self.savings.items()}
         return plain
 
     @classmethod
@@ -144,10 +174,14 @@ class Result:
                 f"a result must have schema {RESULT_SCHEMA}, but has {content.get('schema')!r}: "
                 "it was written by another version of flwr-fbo"
             )
+        # Results of before these fields were there do not have them.
+        content = {"failed_evaluations": 0, "answered": None, "missed": [], **content}
         plain = {f.name: content[f.name] for f in fields(cls)}
         plain["history"] = RoundHistory(**content["history"])
+        plain["damages"] = tuple(content["damages"])
         plain["privacy"] = PrivacyStatement.from_dict(content["privacy"])
         plain["compared"] = {n: Result.from_dict(r) for n, r in content["compared"].items()}
+        plain["savings"] = {n: Saving.from_dict(s) for n, s in content["savings"].items()}
         return cls(**plain)
 
     @classmethod
@@ -159,17 +193,49 @@ class Result:
         run_dir : Path or str
             The directory, which may have been moved since the run.
         """
-        content = json.loads((Path(run_dir) / "result.json").read_text())
-        return cls.from_dict({**content, "run_dir": str(run_dir)})
+        directory = RunDirectory(run_dir)
+        path = directory.root / NAME
+        content = directory.read_json(NAME)
+        try:
+            result = cls.from_dict({**content, "run_dir": str(run_dir)})
+            if not directory.is_current(NAME):
+                raise StaleResultError(
+                    f"{path} does not belong to {directory.store.path.name}: the run has gone on "
+                    "since, or one of the two is an old copy. Resume the run, which writes the "
+                    "result anew"
+                )
+        except (KeyError, TypeError, AttributeError, ValueError, OSError) as error:
+            raise RunDirectoryError(f"{path} holds no result: {error}") from None
+        return result
+
+    def __str__(self) -> str:
+        """Return the summary that ``flwr-fbo run`` prints."""
+        from flwr_fbo.runs.summary import summary  # the summary is made from results
+
+        return summary(self)
+
+    def __repr__(self) -> str:
+        """Return one line, as a notebook shows; ``print(result)`` shows the summary."""
+        best = "" if self.best_score is None else f", mean best {self.metric} {self.best_score:.4f}"
+        return f"<Result of {self.strategy} on {self.task}: {self.agents} agents{best}>"
 
     def to_json(self) -> str:
         """Return the result as JSON text."""
         return json.dumps(self.to_dict(), allow_nan=False)
 
+    def read_evaluations(self) -> list[list[Evaluation]]:
+        """Return each agent's evaluations, from the journals that the result was made of."""
+        directory = RunDirectory(self.run_dir)
+        least = {found["agent"]: found["evaluations"] for found in self.agents_best}
+        run = directory.identity if directory.holds_a_run else None
+        return read_evaluations(directory.agents, self.agents, run, least)
+
     def to_records(self) -> list[dict[str, Any]]:
         """Return one flat row per evaluation, from the agents' journals, for a data frame."""
-        histories = read_evaluations(Path(self.run_dir) / "agents", self.agents)
-        columns = ("round", "play", "source", "score", "failure", "seconds", "regret")
+        histories = self.read_evaluations()
+        columns = (
+            "round", "play", "source", "score", "failure", "seconds", "regret", "pruned", "steps",
+        )  # fmt: skip
         return [
             {
                 "agent": agent,
@@ -203,6 +269,12 @@ class FinishedRun:
         Why the strategy ended the run; empty if the strategy did not.
     may_leave_rounds_out
         Whether agents reply early, and so make fewer evaluations than there are rounds.
+    answered, missed
+        The share of the expected replies that came, and the rounds that each party missed.
+    table
+        The table of rounds, with the rounds that earlier processes made.
+    damages
+        What was found damaged in the run's files.
     """
 
     task: str
@@ -217,6 +289,10 @@ class FinishedRun:
     stopper: Stopper
     stopped: str = ""
     may_leave_rounds_out: bool = False
+    answered: float | None = None
+    missed: Mapping[int, Sequence[Sequence[int]]] = field(default_factory=dict)
+    table: RoundTable | None = None
+    damages: Sequence[str] = ()
 
 
 def write_result(
@@ -230,15 +306,16 @@ def write_result(
     server, stopper = run.server, run.stopper
     history = by_round(histories, max(0, server.round - 1)) if histories else RoundHistory([], [])
     scored = not histories or history.best_score is not None
-    findings = server.findings(histories)
+    findings = server.findings(histories) | cost_in_steps(histories)
     # Methods with a common optimum recommend a setting themselves; others do so from the releases.
     recommendation = findings.pop("recommended", None) or server.recommend(
-        directory.releases.read()
+        directory.store.intact_releases()
     )
     if not scored:  # where all evaluations failed, the releases hold no information
         recommendation = None
     statement = _with_stop(server.statement(), stopper)
-    rounds = RoundTable.read(directory.rounds)  # with the rounds before the run was resumed
+    rounds = [] if run.table is None else run.table.by_round()
+    failed = sum(e.failed for h in histories for e in h)
     result = Result(
         task=run.task,
         metric=run.metric,
@@ -249,20 +326,34 @@ def write_result(
         history=history,
         agents_best=[best_of_agent(n, h) for n, h in enumerate(histories)],
         privacy=statement,
-        failures=sum(e.failed for h in histories for e in h) + _lost(rounds),
+        failures=failed + _lost(rounds),
+        failed_evaluations=failed,
         complete=_all_done(run, histories) and scored,
         seconds=run.seconds + _seconds_before(rounds, run.reports),
         run_dir=str(directory.root),
         recommended=None if recommendation is None else recommendation["params"],
         recommendation=recommendation,
+        answered=run.answered,
+        missed=[{"party": n, "rounds": list(spans)} for n, spans in sorted(run.missed.items())],
         stopped_early=run.stopped or stopper.reason,
         findings=findings,
+        damages=tuple(dict.fromkeys([*run.damages, *directory.store.damages.values()])),
     )
     for name, text in server.files().items():
         (directory.root / name).write_text(text)
-    directory.write_json("privacy.json", statement.to_dict())
-    directory.write_json("result.json", result.to_dict())
+    write_statement(directory, statement, server.charges)
+    names = {
+        "checkpoint": checksum(directory.store.path.read_bytes()),
+        "rounds": None if run.table is None else run.table.state,
+        "planned": run.rounds if server.counts_rounds else None,
+    }
+    directory.write_json(NAME, result.to_dict(), names)
     return result
+
+
+def replace_result(directory: RunDirectory, result: Result) -> None:
+    """Write a result in place of the run's result, such as one with comparisons."""
+    directory.write_json(NAME, result.to_dict())
 
 
 def _all_done(run: FinishedRun, histories: Sequence[Sequence[Evaluation]]) -> bool:

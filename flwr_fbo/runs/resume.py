@@ -12,13 +12,13 @@ from typing import Any
 
 from flwr_fbo.core.settings import Settings, SettingsError, kebab, unknown_keys
 from flwr_fbo.runs.files.directory import RunDirectory
-from flwr_fbo.runs.result import Result
+from flwr_fbo.runs.result import Result, StaleResultError
 from flwr_fbo.runs.spec import STOPPING, RunSpec, expand_settings, names_and_values
 from flwr_fbo.runs.stopping import NEEDS_HISTORY
 from flwr_fbo.tasks import Task
 
 #: The settings that may change when a run continues.
-MAY_CHANGE = ("rounds", *map(kebab, STOPPING), "timeout", "data-dir")
+MAY_CHANGE = ("rounds", *map(kebab, STOPPING), "timeout", "data-dir", "track", "node-ids")
 
 
 def continued_spec(
@@ -103,7 +103,10 @@ def why_finished(directory: RunDirectory, changes: Iterable[str]) -> str:
     """Return why there is nothing to continue; empty where a round is left to make."""
     if not (directory.root / "result.json").exists():
         return ""
-    result = Result.read(directory.root)
+    try:
+        result = Result.read(directory.root)
+    except StaleResultError:
+        return ""  # rounds were made since the result was written
     if not result.complete:
         return ""
     rule = result.stopped_early.partition(":")[0]  # such as "patience: no gain in 3 rounds"

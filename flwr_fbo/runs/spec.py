@@ -26,7 +26,8 @@ from flwr_fbo.core.settings import (
     within,
 )
 from flwr_fbo.methods.method import Method
-from flwr_fbo.methods.registry import find_method
+from flwr_fbo.methods.registry import find_method, method_names
+from flwr_fbo.runs.sizes import check_sizes
 from flwr_fbo.tasks import Task, check_importable, find, name_of
 
 
@@ -40,13 +41,19 @@ class RunSettings(Settings):
         0, "number of agents; 0 is as many as parties or connected nodes", at_least(0)
     )
     rounds: int = setting(
-        20, "evaluations that an agent makes after its initial points", at_least(0)
+        20,
+        "rounds after the initial points; an agent makes `parallel` evaluations in each, or one",
+        at_least(0),
     )
     seed: int = setting(0, "seed of everything but privacy noise", at_least(0))
     preset: Literal["default", "paper"] = setting(
         "default", "`paper`: the settings of the papers' experiments"
     )
-    timeout: float = setting(3600.0, "seconds that a round may take", above(0))
+    timeout: float = setting(
+        3600.0,
+        "seconds that a round may take; in a simulation also the most for one evaluation",
+        above(0),
+    )
     round_quorum: float = setting(
         1.0,
         "share of the asked agents whose replies end a round before its timeout",
@@ -74,6 +81,13 @@ class RunSettings(Settings):
     target_score: float | None = setting(
         None, "the run ends when the mean best score reaches this score; simulations only"
     )
+    track: Literal["none", "tensorboard", "wandb", "mlflow"] = setting(
+        "none", "tracker that rounds are logged to; scores too, where the run is a simulation"
+    )
+    node_ids: str = setting(
+        "", "the nodes of a deployment by the numbers of their parties, such as `17,5,42` for "
+        "parties 0, 1 and 2; no other node can take a party's place",
+    )  # fmt: skip
     run_name: str = setting("", "name of the run's directory below the home of runs")
 
 
@@ -133,6 +147,8 @@ class RunSpec:
         _check_seeks(given.get("strategy"), method, task)
         settings_class = method.settings_class
         keys = settings_class.keys()
+        if "parallel" in stated and "parallel" not in {*keys, *task.settings_class.keys()}:
+            raise SettingsError(_no_parallel(run.strategy))
         unknown_keys(stated, {*RunSettings.keys(), *keys, *task.settings_class.keys()})
         paper = run.preset == "paper"
         made = _make_task(task, stated, paper)
@@ -142,6 +158,8 @@ class RunSpec:
             presets |= {**method.paper_settings, **task.paper_settings}
         presets = {key: value for key, value in presets.items() if key in keys}
         settings = settings_class.from_mapping(_share(stated, settings_class), presets)
+        node_ids_of(run.node_ids)  # raises an error for a wrong text
+        check_sizes(settings, run.agents, run.rounds, made.space.dimension)
         # Agents that reply early evaluate in another process, which must import the task.
         if run.answer_within is not None:
             _check_answers_early(run, method)
@@ -170,8 +188,14 @@ def expand_settings(given: Mapping[str, Any]) -> dict[str, Any]:
         raise SettingsError(
             f'`{SETTINGS}` must be text such as "epsilon=5 regions=4", but got {text!r}'
         )
+    try:
+        words = shlex.split(text)  # as a shell does, so that values in quotes may hold blanks
+    except ValueError as error:
+        raise SettingsError(
+            f"`{SETTINGS}` must close every quote that it opens, but got {text[:120]!r}: {error}"
+        ) from None
     pairs: dict[str, Any] = {}
-    for pair in shlex.split(text):  # as a shell does, so that values in quotes may hold blanks
+    for pair in words:
         key, equals, value = pair.partition("=")
         if not equals or not key or not value:
             raise SettingsError(
@@ -226,6 +250,17 @@ def names_and_values(given: Mapping[str, Any]) -> dict[str, Any]:
     return stated
 
 
+def node_ids_of(text: str) -> tuple[int, ...]:
+    """Return the numbers of nodes in a text such as ``"17,5,42"``."""
+    words = text.replace(",", " ").split()
+    if not all(word.isascii() and word.isdigit() for word in words):
+        raise SettingsError(
+            "`node-ids` must be numbers of nodes separated by commas, as `flwr supernode list` "
+            f"prints them, but got {text!r}"
+        )
+    return tuple(map(int, words))
+
+
 def settings_to_store(settings: Settings) -> dict[str, Any]:
     """Return the settings to store by key, without those whose value and default are None."""
     pairs = ((f, getattr(settings, f.name)) for f in dataclasses.fields(settings))
@@ -240,6 +275,16 @@ def _check_seeks(strategy: Any, method: Method, task: Task | type[Task]) -> None
             f"`strategy` must be for tasks that seek {optimum}, but {type(strategy).__name__} "
             "is not"
         )
+
+
+def _no_parallel(strategy: str) -> str:
+    """Return why a strategy refuses the setting ``parallel``."""
+    have = [n for n in method_names() if "parallel" in set(find_method(n).settings_class.keys())]
+    return (
+        f"`parallel` must be left unset with {strategy}, which chooses each point after the answer "
+        "before it, so that an agent has one evaluation to make at a time; it is a setting of "
+        f"{', '.join(have)}"
+    )
 
 
 def _check_answers_early(run: RunSettings, method: Method) -> None:

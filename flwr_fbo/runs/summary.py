@@ -1,68 +1,124 @@
-"""The summary of a finished run in plain text, with lines that the report shows too."""
+"""The summary of a finished run in plain text: what was gained, at what cost, and what now."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from collections.abc import Iterator, Mapping
 
-import numpy as np
-
-from flwr_fbo.runs.history import read_evaluations
+from flwr_fbo.runs.absent import absence_rows
+from flwr_fbo.runs.comparison import Saving
 from flwr_fbo.runs.result import Result
+from flwr_fbo.runs.texts import failing_text, listed, params_text
+
+#: The width of the labels at the left.
+LABEL = 14
 
 
 def summary(result: Result) -> str:
-    """Return the summary of a finished run: gains over the baselines, privacy, failures, files."""
-    rows = []
-    if result.best_score is not None:
-        spent = f"after {result.evaluations:g} evaluations each"
-        rows.append((f"mean best {result.metric}", f"{result.best_score:.4f}   {spent}"))
-    for name, other in result.compared.items():
-        rows.append((f"gain over {name}", compared_text(result, other)))
-    if result.recommended is not None:
-        clear = (result.recommendation or {}).get("clear", True)
-        doubt = "" if clear else "   (no clearer than noise)"
-        rows.append(("recommended to all", params_text(result.recommended) + doubt))
-    rows.append(("privacy", privacy_text(result)))
-    if result.failures:
-        rows.append(("failures", f"{result.failures}   (see the agents' journals)"))
-        rows += _first_failure(result)
-    if result.stopped_early:
-        rows.append(("stopped early", result.stopped_early))
-    if not result.complete:
-        rows.append(("continue with", f"flwr-fbo resume {result.run_dir}"))
-    rows += [("time", f"{result.seconds:.1f} s"), ("results", result.run_dir)]
-    title = f"{result.strategy} on {result.task}: {result.agents} agents"
-    return "\n".join(["", title, *(f"  {label:<28} {text}" for label, text in rows)])
+    """Return the summary of a finished run: scores, gains, privacy, failures, and what to do next.
 
-
-def _first_failure(result: Result) -> list[tuple[str, str]]:
-    """Return the first failed evaluation as a row; no row without journals or failures."""
-    for agent, history in enumerate(
-        read_evaluations(Path(result.run_dir) / "agents", result.agents)
-    ):
-        for e in history:
-            if e.failed:
-                return [(f"first of agent {agent}", f"{e.failure}   ({params_text(e.params)})")]
-    return []
-
-
-def compared_text(result: Result, other: Result) -> str:
-    """Return the mean gain of the agents' best scores over those of another run."""
-    mine = {a["agent"]: a["best"] for a in result.agents_best if a["best"] is not None}
-    theirs = {a["agent"]: a["best"] for a in other.agents_best if a["best"] is not None}
-    # Differences agent by agent, as agents differ in their data far more than strategies do.
-    gains = np.array([mine[n] - theirs[n] for n in mine if n in theirs])
-    if not len(gains):
-        return "-"
-    # The standard error over agents, which are the units of the comparison.
-    error = gains.std(ddof=1) / np.sqrt(len(gains)) if len(gains) > 1 else float("nan")
-    won, lost = int((gains > 0).sum()), int((gains < 0).sum())
-    return (
-        f"{gains.mean():+.4f} +- {error:.4f}   "
-        f"better for {won}, equal for {len(gains) - won - lost}, worse for {lost} agents"
+    Examples
+    --------
+    >>> import tempfile
+    >>> from flwr_fbo import Float, simulate, task
+    >>> @task(space={"x": Float(0.0, 1.0)})
+    ... def hill(params):
+    ...     return 1.0 - (params["x"] - 0.3) ** 2
+    >>> folder = tempfile.mkdtemp() + "/run"
+    >>> result = simulate(hill, agents=2, strategy="random", rounds=3, run_dir=folder)
+    >>> print(summary(result).splitlines()[1].rpartition(",")[0])  # without the seconds
+    random on hill: 2 agents, 8 evaluations each
+    """
+    spent = f", {result.evaluations:.3g} evaluations each" if result.evaluations else ""
+    title = (
+        f"{result.strategy} on {result.task}: {result.agents} agents{spent}, {result.seconds:.1f} s"
     )
+    lines = ["", title, ""]
+    if result.best_score is not None:
+        lines += [*score_table(result), ""]
+    lines += [f"  {label:<{LABEL}}{text}" for label, text in _rows(result)]
+    return "\n".join(lines)
+
+
+def steps_text(result: Result) -> str:
+    """Return the cost in steps, and how many evaluations were pruned."""
+    made = round(result.evaluations * result.agents)
+    steps, pruned = result.findings["steps"], result.findings["pruned"]
+    return f"{steps:g} for each agent; {pruned:g} of {made} evaluations pruned"
+
+
+def score_table(result: Result) -> list[str]:
+    """Return the lines of the table of scores: the run, and each baseline beside it."""
+    width = max(12, *(len(name) + 2 for name in (result.strategy, *result.compared)))
+    score = f"{result.best_score:.4f}" if result.best_score is not None else "-"
+    title = f"mean best {result.metric}"
+    narrow = max(len(title), 8)
+    if not result.compared:
+        return [f"  {'strategy':<{width}}{title}", f"  {result.strategy:<{width}}{score}"]
+    lines = [
+        f"  {'':<{width}}{'':<{narrow}}   evaluations to      difference (95 % interval)",
+        f"  {'strategy':<{width}}{title:<{narrow}}   the same score      "
+        f"{'at the end':<26} over all evaluations",
+        f"  {result.strategy:<{width}}{score}",
+    ]
+    for name, other in result.compared.items():
+        theirs = "-" if other.best_score is None else f"{other.best_score:.4f}"
+        row = f"  {name:<{width}}{theirs:<{narrow}}"
+        saving = result.savings.get(name)
+        if saving is not None:
+            row += f"   {saving.text:<18}  {saving.at_end!s:<26} {saving.over_run}"
+        lines.append(row.rstrip())
+    return lines
+
+
+def saved_text(savings: Mapping[str, Saving]) -> str:
+    """Return in one sentence how many evaluations were saved; empty without a baseline."""
+    parts = [
+        f"{s.ours}{'' if number else ' evaluations'} instead of {s.theirs} ({name})"
+        if s.ours != s.theirs
+        else f"as many evaluations ({name})"
+        for number, (name, s) in enumerate(savings.items())
+    ]
+    return f"The same score came after {listed(parts)}." if parts else ""
+
+
+def verdict_text(savings: Mapping[str, Saving]) -> str:
+    """Return in one sentence what the intervals say of the last scores; empty without one."""
+    kinds = {
+        "better": "clearly better than {}",
+        "worse": "clearly worse than {}",
+        "equal": "equal to {}",
+        "unclear": "no clear difference to {}",
+    }
+    parts = []
+    for verdict, text in kinds.items():
+        names = [name for name, s in savings.items() if s.at_end.verdict == verdict]
+        if names:
+            parts.append(text.format(listed(names)))
+    return _sentence("; ".join(parts))
+
+
+def along_text(savings: Mapping[str, Saving]) -> str:
+    """Return the sentence of :func:`verdict_text` for the mean over all evaluations."""
+    ahead = [name for name, s in savings.items() if s.over_run.verdict == "better"]
+    behind = [name for name, s in savings.items() if s.over_run.verdict == "worse"]
+    parts = [f"clearly ahead of {listed(ahead)}"] if ahead else []
+    parts += [f"clearly behind {listed(behind)}"] if behind else []
+    rest = [name for name in savings if name not in (*ahead, *behind)]
+    parts += [f"no clear difference to {listed(rest)}"] if rest else []
+    return _sentence("; ".join(parts))
+
+
+def next_steps(result: Result) -> list[tuple[str, str]]:
+    """Return what a reader may want next, each with the command for it."""
+    run = result.run_dir
+    if not result.complete:
+        return [("continue the run", f"flwr-fbo resume {run}")]
+    steps = [("figures, as one HTML file", f"flwr-fbo report {run}")]
+    if result.private:
+        steps.append(("what is protected", f"flwr-fbo privacy --statement {run}"))
+    if result.best_score is not None and not result.compared:
+        steps.append(("did it help?", "flwr-fbo run ... --compare alone,random"))
+    return steps
 
 
 def privacy_text(result: Result) -> str:
@@ -70,9 +126,53 @@ def privacy_text(result: Result) -> str:
     return str(result.privacy)
 
 
-def params_text(params: Mapping[str, Any]) -> str:
-    """Return the parameter values in one line."""
-    return ", ".join(
-        f"{name} = {value:.4g}" if isinstance(value, float) else f"{name} = {value}"
-        for name, value in params.items()
-    )
+def recommended_text(result: Result) -> str:
+    """Return the setting recommended to all agents, and whether it is clearer than noise."""
+    if result.recommended is None:
+        return ""
+    clear = (result.recommendation or {}).get("clear", True)
+    doubt = "" if clear else "   (no clearer than noise)"
+    return params_text(result.recommended) + doubt
+
+
+def _sentence(text: str) -> str:
+    """Return the text with a capital and a full stop; empty for an empty text."""
+    return f"{text[0].upper()}{text[1:]}." if text else ""
+
+
+def _rows(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield the label and the text of each row below the scores."""
+    if result.savings:
+        yield "saved", saved_text(result.savings)
+        yield "at the end", verdict_text(result.savings)
+        yield "on the way", along_text(result.savings)
+    if result.recommended is not None:
+        yield "recommended", recommended_text(result)
+    yield "privacy", privacy_text(result)
+    if result.failures:
+        made = round(result.evaluations * result.agents)
+        most = failing_text(result.failed_evaluations, made)
+        note = most or "see the agents' journals"
+        yield "failures", f"{result.failures}   ({note})"
+        yield from _first_failure(result)
+    if "steps" in result.findings:
+        yield "steps", steps_text(result)
+    yield from absence_rows(result)
+    for damage in result.damages:
+        yield "damaged", damage
+    if result.stopped_early:
+        yield "stopped early", result.stopped_early
+    yield "files", result.run_dir
+    steps = next_steps(result)
+    wide = max(len(purpose) for purpose, _ in steps) + 1
+    for number, (purpose, command) in enumerate(steps):
+        yield ("" if number else "next"), f"{purpose + ':':<{wide}} {command}"
+
+
+def _first_failure(result: Result) -> Iterator[tuple[str, str]]:
+    """Yield the first failed evaluation as a row; no row without journals or failures."""
+    for agent, history in enumerate(result.read_evaluations()):
+        for e in history:
+            if e.failed:
+                yield "first", f"agent {agent}: {e.failure}   ({params_text(e.params)})"
+                return

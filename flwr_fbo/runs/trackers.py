@@ -1,14 +1,20 @@
 """Callbacks that log rounds to a tracker: TensorBoard, Weights & Biases, MLflow.
 
-Pass a tracker to ``simulate(..., callbacks=[...])`` or to ``server_app(..., callbacks=[...])``. A
-tracker logs the server's view of a round: replies, lost replies, epsilon, seconds. Scores belong to
-the agents. A tracker logs scores only if ``journals`` is the folder of the agents' journals
-(``RUN/agents``), which only a simulation has.
+Pass a tracker to ``simulate(..., callbacks=[...])`` or to ``server_app(..., callbacks=[...])``, or
+name it on the command line (``flwr-fbo run TASK --track tensorboard``). A tracker logs the server's
+view of a round: replies, lost replies, epsilon, seconds. Scores belong to the agents. A tracker
+logs scores only if ``journals`` is the folder of the agents' journals (``RUN/agents``), which only
+a simulation has.
+
+:func:`track_directory` logs what a directory of a run holds, on the machine of the server or of a
+party. Each side has only its own files there, and so logs only what it may see.
 """
 
 from __future__ import annotations
 
 import importlib
+import math
+import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
@@ -16,9 +22,17 @@ from typing import Any
 
 import numpy as np
 
+from flwr_fbo.core.evaluation import Evaluator, evaluations_of
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView
-from flwr_fbo.runs.history import RunHistory
+from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.files.journal import Journal
+from flwr_fbo.runs.files.rounds import RoundTable
+from flwr_fbo.runs.history import RunHistory, cost_in_steps
+from flwr_fbo.runs.locations import journals_in
+
+#: The names of the trackers.
+TRACKERS = ("tensorboard", "wandb", "mlflow")
 
 
 class Tracker(Callback):
@@ -36,6 +50,20 @@ class Tracker(Callback):
     @abstractmethod
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Store the numbers of a round."""
+
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Begin to log a run with these settings."""
+
+    def finish(self) -> None:
+        """End the log."""
+
+    def on_start(self, run: RunView) -> None:
+        """Begin to log a run with the settings of the method."""
+        self.begin(run.settings.to_mapping())
+
+    def on_end(self, run: RunView) -> None:
+        """End the log."""
+        self.finish()
 
     def on_round(self, run: RunView, report: RoundReport) -> None:
         """Log the numbers of a closed round."""
@@ -60,7 +88,7 @@ class Tracker(Callback):
             low, median, high = np.quantile(history.best_scores, [0.25, 0.5, 0.75])
             numbers |= {"best": float(np.mean(history.best_scores)), "best/median": float(median)}
             numbers |= {"best/quarter": float(low), "best/three-quarters": float(high)}
-        return numbers
+        return numbers | cost_in_steps(history.evaluations)
 
 
 class TensorBoard(Tracker):
@@ -84,7 +112,7 @@ class TensorBoard(Tracker):
             self._writer.add_scalar(name, value, round)
         self._writer.flush()
 
-    def on_end(self, run: RunView) -> None:
+    def finish(self) -> None:
         """Close the event file."""
         self._writer.close()
 
@@ -110,16 +138,15 @@ class WandB(Tracker):
         self._wandb = _package("wandb", "wandb")
         self._run: Any = None
 
-    def on_start(self, run: RunView) -> None:
-        """Start a run of Weights & Biases with the settings of the method."""
-        config = run.settings.to_mapping()
-        self._run = self._wandb.init(mode=self._mode, config=config, **self._arguments)
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Start a run of Weights & Biases with these settings."""
+        self._run = self._wandb.init(mode=self._mode, config=dict(config), **self._arguments)
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Log the numbers of a round."""
         self._run.log(dict(numbers), step=round)
 
-    def on_end(self, run: RunView) -> None:
+    def finish(self) -> None:
         """Finish the run of Weights & Biases."""
         self._run.finish()
 
@@ -143,18 +170,107 @@ class MLflow(Tracker):
         self._arguments = arguments
         self._mlflow = _package("mlflow", "mlflow")
 
-    def on_start(self, run: RunView) -> None:
-        """Start a run of MLflow with the settings of the method."""
+    def begin(self, config: Mapping[str, Any]) -> None:
+        """Start a run of MLflow with these settings."""
         self._mlflow.start_run(**self._arguments)
-        self._mlflow.log_params(run.settings.to_mapping())
+        self._mlflow.log_params(dict(config))
 
     def log(self, numbers: Mapping[str, float], round: int) -> None:
         """Log the numbers of a round."""
         self._mlflow.log_metrics(dict(numbers), step=round)
 
-    def on_end(self, run: RunView) -> None:
+    def finish(self) -> None:
         """End the run of MLflow."""
         self._mlflow.end_run()
+
+
+def tracker_named(
+    name: str, run_dir: Path, journals: Path | None = None, part: str = ""
+) -> Tracker:
+    """Return the tracker of a name, which keeps its files in the directory of the run.
+
+    Parameters
+    ----------
+    name
+        ``tensorboard``, ``wandb`` or ``mlflow``.
+    run_dir
+        The directory of the run. TensorBoard's events are in its folder ``tensorboard``, and the
+        files of Weights & Biases in its folder ``wandb``. MLflow has a place of its own.
+    journals
+        The folder of the agents' journals; without this folder, no scores are logged.
+    part
+        The part of the run that is logged, such as ``agent-0003``.
+    """
+    called = f"{run_dir.absolute().name}-{part}" if part else run_dir.absolute().name
+    if name == "tensorboard":
+        return TensorBoard(run_dir / "tensorboard" / (part or "server"), journals)
+    if name == "wandb":
+        mode = os.environ.get("WANDB_MODE", "offline")
+        return WandB(journals, mode, dir=str(run_dir), name=called, group=run_dir.absolute().name)
+    if name == "mlflow":
+        return MLflow(journals, run_name=called)
+    raise SettingsError(f"a tracker must be {', '.join(TRACKERS)}, but got {name!r}")
+
+
+def track_directory(run_dir: Path | str, name: str) -> list[str]:
+    """Log what the directory of a run holds, and return the names of the parts that were logged.
+
+    Parameters
+    ----------
+    run_dir
+        The directory. The part ``server`` is the table of rounds, which the machine of the server
+        has. Each journal is a part of its own: a party has its own, and a simulation all.
+    name
+        ``tensorboard``, ``wandb`` or ``mlflow``.
+    """
+    directory = RunDirectory(run_dir)
+    # Who holds rounds.csv is the server, whose directory holds config.json.
+    known = directory.holds_a_run
+    rounds = RoundTable.read(directory.rounds, directory.identity) if known else []
+    journals = journals_in(directory.agents)
+    if not rounds and not journals:
+        raise SettingsError(
+            "`RUN` must hold rounds.csv or journals in a folder `agents`, "
+            f"but {directory.root} holds neither"
+        )
+    config = directory.read_json("config.json") if known else {}
+    parts = {"server": list(map(_round_numbers, rounds))} if rounds else {}
+    for path in journals:
+        parts[path.stem] = _evaluation_numbers(Journal(path, reading=True))
+    for part, rows in parts.items():
+        tracker = tracker_named(name, directory.root, part=part)
+        tracker.begin({k: v for k, v in config.items() if v != ""})
+        for step, numbers in rows:
+            tracker.log(numbers, step)
+        tracker.finish()
+    return list(parts)
+
+
+def _round_numbers(row: Mapping[str, str]) -> tuple[int, dict[str, float]]:
+    """Return a round and its numbers, as :meth:`Tracker.on_round` logs them."""
+    lost = sum(int(row[name]) for name in ("under-way", "declined", "missing", "refused"))
+    numbers: dict[str, float] = {"replies": int(row["replied"]), "lost": lost}
+    numbers["seconds"] = float(row["seconds"])
+    if row["epsilon"]:
+        numbers["epsilon"] = float(row["epsilon"])
+    return int(row["round"]), numbers
+
+
+def _evaluation_numbers(journal: Journal) -> list[tuple[int, dict[str, float]]]:
+    """Return the number of each evaluation of an agent, and what it showed."""
+    rows, best = [], -math.inf
+    for number, made in enumerate(evaluations_of(journal.read(Evaluator.KIND))):
+        numbers = {"seconds": float(made.seconds), "failed": float(made.failed)}
+        if made.reports:
+            numbers |= {"steps": float(made.steps), "pruned": float(made.pruned)}
+        if made.score is not None:
+            numbers["score"] = made.score
+        if made.score is not None and made.finished:  # what was stopped is never the best
+            best = max(best, made.score)
+        if best > -math.inf:
+            numbers["best"] = best
+        rows.append((number, numbers))
+    return rows
 
 
 def _package(name: str, extra: str) -> Any:

@@ -1,8 +1,8 @@
 """The two engines that run a whole federation on one machine.
 
 ``ray`` is Flower's simulation engine, in which a pool of worker processes computes the replies of
-the agents. ``inline`` calls the same strategy and the same ClientApp in this process, without Ray,
-for small tasks, tests and benchmarks.
+the agents. ``inline`` runs the same strategy with the same agents in this process, without Ray and
+without messages, for small tasks, tests and benchmarks.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
+import platform
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -21,12 +22,15 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_fbo.clients.client_app import simulated_client_app
+from flwr_fbo.clients.tuning_client import EvaluationOptions
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.runs.callbacks import Callback
 from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.history import ended_a_run
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.stopping import Stopper
-from flwr_fbo.simulation.in_process_grid import InProcessGrid
+from flwr_fbo.simulation.in_process_agents import InProcessAgents
+from flwr_fbo.simulation.in_process_grid import SimulatedGrid
 from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.strategies.server_app import serve
 
@@ -37,6 +41,10 @@ BackendInit: TypeAlias = dict[str, int | float | str | bool]
 #: The most seconds after which Python lets another thread of a simulation's process continue.
 SWITCH_INTERVAL = 0.0005
 
+#: Options of Ray's workers, which Flower passes on as resources. A worker that dies is started
+#: again, and answers its message from the agent's journal, in which the evaluation that ended the
+#: worker counts as failed. A message that ends more workers than this has no reply in its round.
+_RESTARTS = {"max_restarts": -1, "max_task_retries": 20}
 #: Settings of Ray that keep the logs of its workers out of the terminal.
 _QUIET: BackendInit = {"log_to_driver": False, "logging_level": "error", "include_dashboard": False}
 
@@ -56,10 +64,13 @@ def run(
     agents = number_of_agents(spec)
     spec.task.check_agents(agents, spec.run.seed)
     spec.task.fetch()  # here, so that workers do not download the same files at the same time
-    clients = simulated_client_app(spec.task, directory.agents)
+    # Evaluations are isolated if one has ended this run before.
+    isolated = engine == "inline" and bool(ended_a_run(directory.agents))
+    options = EvaluationOptions(spec.run.timeout, isolated, durable=False)
     if engine == "inline":
-        grid = InProcessGrid(clients, agents)
+        grid = SimulatedGrid(InProcessAgents(spec.task, directory.agents, agents, options))
         return serve(spec, grid, directory, callbacks, stopper)
+    clients = simulated_client_app(spec.task, directory.agents, options)
     served: list[FBOStrategy] = []
     app = ServerApp()
 
@@ -76,7 +87,8 @@ def _run_with_ray(app: ServerApp, clients: ClientApp, agents: int) -> None:
     if find_spec("ray") is None:
         raise SettingsError(
             "the engine ray needs the package ray, which is not installed: install "
-            "flwr-fbo[simulation], or use --engine inline"
+            "flwr-fbo[simulation] if Ray has a wheel for Python "
+            f"{platform.python_version()} on this system, or use --engine inline"
         )
     _share_import_path()
     from flwr.simulation import run_simulation  # slow to import, and needed here only
@@ -87,7 +99,7 @@ def _run_with_ray(app: ServerApp, clients: ClientApp, agents: int) -> None:
             clients,
             num_supernodes=agents,
             backend_config={
-                "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
+                "client_resources": {"num_cpus": 1, "num_gpus": 0.0, **_RESTARTS},
                 "init_args": {**_QUIET},
             },
         )
@@ -111,10 +123,20 @@ def _silence_logs() -> None:
     """Show Flower's and Ray's warnings, but not their messages of lower levels."""
     logger = logging.getLogger("flwr")
     logger.setLevel(logging.WARNING)
-    # run_simulation is deprecated, but it is the only way to start a simulation from Python.
-    logger.addFilter(lambda record: "`run_simulation` function is deprecated" not in record.msg)
+    logger.addFilter(_is_no_deprecation)
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")
+
+
+def _is_no_deprecation(record: logging.LogRecord) -> bool:
+    """Return False for Flower's notice that ``run_simulation`` is deprecated.
+
+    Flower's other way is ``flwr run``: it packs an app, installs it into a new environment, needs a
+    package index, takes 17 seconds or more, leaves a SuperLink running, and exits with 0 when the
+    run fails. A command or a notebook that runs a task of its own memory needs the function, and
+    Flower 1.41 has no other one. The notice is addressed to us and not to the user of a command.
+    """
+    return "`run_simulation` function is deprecated" not in record.getMessage()
 
 
 def number_of_agents(spec: RunSpec) -> int:

@@ -1,23 +1,24 @@
 """Flower's Grid without other processes: it calls the ClientApp for every message at once.
 
 Tests, benchmarks and ``--engine inline`` use this grid; a message takes a fraction of a
-millisecond. No other module uses Flower's private task identity, without which no message can be
-made outside a run.
+millisecond.
 """
 
 from __future__ import annotations
 
 import itertools
 import secrets
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
-from flwr.app.user_config import UserConfig
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid
-from flwr.supercore.run import Run
-from flwr.supercore.task_identity import TaskIdentity
+
+from flwr_fbo.core.evaluation import ends_the_process
+from flwr_fbo.flower_versions import Run, UserConfig, set_identity, set_sender
+from flwr_fbo.strategies.local import LocalAgents
 
 #: Flower's code for an exception in a ClientApp.
 CLIENT_APP_RAISED = 2
@@ -26,7 +27,7 @@ SERVER_NODE = 1
 
 
 class InProcessGrid(Grid):
-    """A grid of virtual nodes that reply at once.
+    """A grid of virtual nodes that reply at once, one after another.
 
     Each node has a context of its own, whose state lasts as long as the grid. A node that is
     removed from the set ``online`` receives no messages until it is added again.
@@ -41,6 +42,10 @@ class InProcessGrid(Grid):
         The run-config in the contexts.
     run_id : int, optional
         The number of the run; where unset, a random one.
+    in_time : bool
+        Whether a message lives only for its TTL, which is the timeout of a round. No node is
+        asked after that time: the nodes that are left have no reply in this round, and come
+        first in the next one. Otherwise every message is answered, however long that takes.
 
     Examples
     --------
@@ -56,10 +61,11 @@ class InProcessGrid(Grid):
         nodes: int,
         run_config: Mapping[str, Any] | None = None,
         run_id: int | None = None,
+        in_time: bool = False,
     ) -> None:
         # As in Flower, each run has a number of its own, which names the directory of the run.
         run_id = secrets.randbits(62) + 1 if run_id is None else run_id
-        self._client_app = client_app
+        self._client_app, self._in_time = client_app, in_time
         self.set_run(Run.create_empty(run_id))
         self._numbers = itertools.count(1)
         self._replies: dict[str, Message] = {}
@@ -75,15 +81,14 @@ class InProcessGrid(Grid):
             for i in range(nodes)
         }
         self.online = set(self.contexts)
+        self._late: dict[int, None] = {}  # the node that has waited longest first
         self.bytes_sent = 0
         self.bytes_received = 0
 
     def set_run(self, run: Run) -> None:
         """Set the run, and Flower's task identity, from which messages take their sender."""
         self._run = run
-        TaskIdentity.task_id = 1
-        TaskIdentity.run_id = run.run_id
-        TaskIdentity.node_id = SERVER_NODE
+        set_sender(run.run_id, SERVER_NODE)
 
     @property
     def run(self) -> Run:
@@ -107,25 +112,37 @@ class InProcessGrid(Grid):
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Deliver each message to its node, store the replies, and return the messages' ids."""
-        numbers = []
-        for message in messages:
-            number = str(next(self._numbers))
-            message.metadata.__dict__["_message_id"] = number
-            numbers.append(number)
+        numbered = {str(next(self._numbers)): message for message in messages}
+        for number, message in numbered.items():
+            set_identity(message, number, self._run.run_id, SERVER_NODE)
+        started = time.monotonic()
+        # Nodes whose turn did not come the last time come first. Otherwise agents that use up the
+        # whole time of every round would keep the same others out for ever.
+        place = {node: number for number, node in enumerate(self._late)}
+        turn = sorted(
+            numbered.items(), key=lambda m: place.get(m[1].metadata.dst_node_id, len(place))
+        )
+        for number, message in turn:
             node = message.metadata.dst_node_id
             if node not in self.online:
                 continue
+            if self._in_time and time.monotonic() - started >= message.metadata.ttl:
+                self._late.setdefault(node)
+                continue
+            self._late.pop(node, None)
             self.bytes_sent += payload(message)
             reply = self._call(message, self.contexts[node])
             self.bytes_received += payload(reply)
             self._replies[number] = reply
-        return numbers
+        return list(numbered)
 
     def _call(self, message: Message, context: Context) -> Message:
         """Return the app's reply; an exception becomes an error reply, as in Flower."""
         try:
             return self._client_app(message, context)
-        except Exception as error:
+        except (Exception, SystemExit) as error:  # a task may call sys.exit
+            if ends_the_process(error):
+                raise
             return Message(Error(CLIENT_APP_RAISED, type(error).__name__), reply_to=message)
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
@@ -137,6 +154,15 @@ class InProcessGrid(Grid):
     ) -> Iterable[Message]:
         """Deliver the messages and return the replies."""
         return self.pull_messages(self.push_messages(messages))
+
+
+class SimulatedGrid(InProcessGrid):
+    """A grid without messages, whose strategy asks the agents of this process directly."""
+
+    def __init__(self, agents: LocalAgents) -> None:
+        super().__init__(ClientApp(), nodes=0)
+        self.local_agents = agents
+        self.online = set(agents.nodes)
 
 
 def payload(message: Message) -> int:

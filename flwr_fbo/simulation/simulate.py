@@ -2,29 +2,45 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-from collections.abc import Mapping, Sequence
+import math
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any, TextIO
 
 from flwr_fbo.clients.background import has_worker, wait_for_workers
-from flwr_fbo.core.settings import SettingsError, kebab
+from flwr_fbo.core.settings import SettingsError, kebab, unknown_keys
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
+from flwr_fbo.privacy.ledger import LedgerError
 from flwr_fbo.runs.callbacks import Callback
+from flwr_fbo.runs.comparison import Saving, folder_of
+from flwr_fbo.runs.comparison import compare as compare_runs
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.journal import journal_path
-from flwr_fbo.runs.history import RunHistory
+from flwr_fbo.runs.history import RunHistory, ended_a_run
 from flwr_fbo.runs.progress import progress_views
-from flwr_fbo.runs.result import Result
+from flwr_fbo.runs.result import Result, replace_result
 from flwr_fbo.runs.resume import baselines_of, continued_spec, why_finished
-from flwr_fbo.runs.spec import STOPPING, ConfiguredStrategy, RunSpec
+from flwr_fbo.runs.spec import (
+    SETTINGS,
+    STOPPING,
+    ConfiguredStrategy,
+    RunSpec,
+    expand_settings,
+    settings_to_store,
+)
 from flwr_fbo.runs.stopping import Stopper, finishing_on_interrupt
 from flwr_fbo.runs.summary import summary
 from flwr_fbo.simulation.engine import Engine, number_of_agents, run
 from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.tasks import Task
+
+#: Seconds of evaluations in a run from which its baselines use the engine of the run.
+WORTH_AN_ENGINE = 60.0
 
 
 def simulate(
@@ -35,7 +51,7 @@ def simulate(
     *,
     seed: int = 0,
     engine: Engine = "inline",
-    compare: Sequence[str] = (),
+    compare: Sequence[str | FBOStrategy] = (),
     run_dir: Path | str | None = None,
     progress: TextIO | None = None,
     callbacks: Sequence[Callback] = (),
@@ -52,14 +68,17 @@ def simulate(
     strategy : FBOStrategy or str
         A strategy such as ``DPFTSDE(epsilon=5)``, or the name of a strategy.
     rounds : int
-        The evaluations that each agent makes after its initial points.
+        The rounds after the initial points. Each agent makes one evaluation in a round, or as many
+        as the setting ``parallel`` says.
     seed : int
         The seed of everything but privacy noise.
     engine : str
         ``"inline"`` calls the agents one after another in this process; ``"ray"`` is Flower's
         simulation engine.
-    compare : sequence of str
-        The names of strategies to compare with, at equal numbers of evaluations.
+    compare : sequence of str or FBOStrategy
+        Strategies to compare with, at equal numbers of evaluations: ``"alone"`` (the same agent
+        without the others), ``"tpe"`` (Optuna), ``"random"`` or any other. Settings follow the
+        name, as in ``"dp-fts-de epsilon=2"``, or a strategy object holds them.
     run_dir : Path or str, optional
         The directory of the run; where unset, a new one below ``flwr-fbo-runs``.
     progress : file, optional
@@ -139,26 +158,45 @@ def resume(
     """
     directory = RunDirectory(run_dir)
     changed = {kebab(name): value for name, value in changes.items()}
+    directory.read_json("config.json")  # raises before a lock is made where there is no run
+    with directory.lock:
+        return _resume(directory, task, changed, engine, progress, callbacks)
+
+
+def _resume(
+    directory: RunDirectory,
+    task: Task | type[Task] | None,
+    changed: Mapping[str, Any],
+    engine: Engine,
+    progress: TextIO | None,
+    callbacks: Sequence[Callback],
+) -> Result:
+    """Continue the run in a directory whose lock this process holds."""
     finished = why_finished(directory, changed)
     spec = continued_spec(directory, changed, task)
     baselines = baselines_of(directory, task)
     if finished:
         _print_line(progress, finished)
-        result = Result.read(run_dir)
+        result = Result.read(directory.root)
         if set(result.compared) == set(baselines):
             return result
     else:
+        ended = ended_a_run(directory.agents)
+        if ended:
+            text = f"an evaluation ended the last process, or ended with that process: {ended}"
+            how = "; evaluations are now made in child processes" if engine == "inline" else ""
+            _print_line(progress, text + how)
         if "rounds" in changed and getattr(spec.settings, "private", False):
             _print_line(progress, "more rounds make no further release, and cost no privacy")
         result = _run_to_result(spec, engine, directory, progress, callbacks)
-    return _compared(result, spec, directory, baselines, progress)
+    return _compared(result, spec, engine, directory, baselines, progress)
 
 
 def simulate_run(
     given: Mapping[str, Any],
     engine: Engine,
     folder: Path | None,
-    compare: Sequence[str] = (),
+    compare: Sequence[str | FBOStrategy] = (),
     progress: TextIO | None = None,
 ) -> tuple[dict[str, Any], str]:
     """Simulate a run by kebab-case keys; return the result as JSON values, and its summary."""
@@ -170,7 +208,7 @@ def _simulate(
     given: Mapping[str, Any],
     engine: Engine,
     folder: Path | str | None,
-    compare: Sequence[str] = (),
+    compare: Sequence[str | FBOStrategy] = (),
     progress: TextIO | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> Result:
@@ -181,50 +219,108 @@ def _simulate(
             "`answer-within` must be left unset in a run that is compared with others, but got "
             f"{spec.run.answer_within:g}: its agents make fewer evaluations than there are rounds"
         )
-    baselines = {name: _baseline(spec, given, name) for name in compare}
+    baselines = dict(_baseline(spec, given, other) for other in compare)
+    # Before anything is written: what the data cannot be divided into must leave nothing behind.
+    spec.task.check_agents(number_of_agents(spec), spec.run.seed)
     root = _new_directory(spec) if folder is None else Path(folder)
-    directory = RunDirectory(root).create(_with_agents(spec), spec.task.space)
-    # Stored before the run, so that resume can end an interrupted comparison.
-    if baselines:
-        directory.write_json("compare.json", {n: _with_agents(b) for n, b in baselines.items()})
-    result = _run_to_result(spec, engine, directory, progress, callbacks)
-    return _compared(result, spec, directory, baselines, progress)
+    directory = RunDirectory(root)
+    with _no_empty_run(root), directory.lock:
+        directory.create(_with_agents(spec), spec.task.space)
+        # Stored before the run, so that resume can end an interrupted comparison.
+        if baselines:
+            directory.write_json("compare.json", {n: _with_agents(b) for n, b in baselines.items()})
+        result = _run_to_result(spec, engine, directory, progress, callbacks)
+        return _compared(result, spec, engine, directory, baselines, progress)
+
+
+@contextlib.contextmanager
+def _no_empty_run(root: Path) -> Iterator[None]:
+    """Remove a new run's directory where a mistake in the settings ended it before any evaluation.
+
+    Without this, the corrected command would be refused: its directory would hold a run already.
+    """
+    existed = root.exists()
+    try:
+        yield
+    except LedgerError:  # a disk's fault and no mistake: the run can be resumed
+        raise
+    except (ValueError, ImportError):
+        if not existed and not any((root / "agents").glob("*.jsonl")):
+            shutil.rmtree(root, ignore_errors=True)
+        raise
 
 
 def _compared(
     result: Result,
     spec: RunSpec,
+    engine: Engine,
     directory: RunDirectory,
     baselines: Mapping[str, RunSpec],
     progress: TextIO | None,
 ) -> Result:
     """Return a result with the results of its baselines, which run after a complete run."""
+    if not result.complete:
+        baselines = {}
     rounds = spec.run.rounds
     # A run that a rule ended early is compared at the rounds that it made.
     if spec.method.server_class.counts_rounds:
         rounds = min(rounds, max(0, len(result.history.evaluations) - 1))
+    ours = RunHistory(directory.agents, number_of_agents(spec)).refresh().evaluations
+    # Short evaluations are made here, as the engine takes seconds to start.
+    if sum(e.seconds for history in ours for e in history) < WORTH_AN_ENGINE:
+        engine = "inline"
     others: dict[str, Result] = {}
-    for name, baseline in baselines.items() if result.complete else ():
-        _print_line(progress, f"for comparison: {name}")
-        other = _baseline_result(baseline, rounds, RunDirectory(directory.root / "compare" / name))
+    savings: dict[str, Saving] = {}
+    for number, (name, baseline) in enumerate(baselines.items(), start=1):
+        _print_line(progress, f"Comparing with {name} ({number} of {len(baselines)}) ...")
+        folder = RunDirectory(directory.root / "compare" / folder_of(name))
+        equal = _equal_rounds(spec, rounds, baseline)
+        other = _baseline_result(name, baseline, equal, engine, folder, progress)
         if other.stopped_early:  # a baseline has no stopping rules, so this was Ctrl-C
             raise KeyboardInterrupt(f"flwr-fbo resume {directory.root} ends the comparison")
         others[name] = other
-    result = dataclasses.replace(result, compared=others)
-    directory.write_json("result.json", result.to_dict())
+        journals = RunHistory(folder.agents, number_of_agents(baseline), folder.identity)
+        saving = compare_runs(ours, journals.refresh().evaluations)
+        if saving is not None:
+            savings[name] = saving
+    result = dataclasses.replace(result, compared=others, savings=savings)
+    replace_result(directory, result)
     return result
 
 
-def _baseline_result(baseline: RunSpec, rounds: int, directory: RunDirectory) -> Result:
+def _equal_rounds(spec: RunSpec, rounds: int, baseline: RunSpec) -> int:
+    """Return the rounds in which a baseline makes as many evaluations, or up to a round more."""
+    made = _initial_points(spec) + rounds * _parallel(spec)
+    return max(0, math.ceil((made - _initial_points(baseline)) / _parallel(baseline)))
+
+
+def _parallel(spec: RunSpec) -> int:
+    """Return the evaluations of each agent in a round; 1 where they are no setting."""
+    return int(getattr(spec.settings, "parallel", 1))
+
+
+def _initial_points(spec: RunSpec) -> int:
+    """Return the evaluations that each agent makes before round 1; 0 where they are no setting."""
+    return int(getattr(spec.settings, "initial_points", 0))
+
+
+def _baseline_result(
+    name: str,
+    baseline: RunSpec,
+    rounds: int,
+    engine: Engine,
+    directory: RunDirectory,
+    progress: TextIO | None,
+) -> Result:
     """Run or continue a baseline for this many rounds, without stopping rules."""
     if directory.holds_a_run:
         longer = continued_spec(directory, {"rounds": rounds}, baseline.task)
-        return _run_to_result(longer, "inline", directory, None)
+        return _run_to_result(longer, engine, directory, progress, baseline=name)
     free: dict[str, Any] = dict.fromkeys(STOPPING)
-    run = dataclasses.replace(baseline.run, rounds=rounds, **free)
+    run = dataclasses.replace(baseline.run, rounds=rounds, track="none", **free)
     equal = dataclasses.replace(baseline, run=run)
     directory.create(_with_agents(equal), baseline.task.space)
-    return _run_to_result(equal, "inline", directory, None)
+    return _run_to_result(equal, engine, directory, progress, baseline=name)
 
 
 def _print_line(stream: TextIO | None, text: str) -> None:
@@ -255,12 +351,17 @@ def _run_to_result(
     directory: RunDirectory,
     progress: TextIO | None,
     callbacks: Sequence[Callback] = (),
+    baseline: str = "",
 ) -> Result:
     """Run one federation to its end and return its result."""
+    agents = number_of_agents(spec)
+    if not baseline:
+        _print_line(progress, f"Registering {agents} agent{'s' if agents > 1 else ''} ...")
     # A simulation owns the journals of its agents, which stopping rules and progress read.
-    history = RunHistory(directory.agents, number_of_agents(spec)).refresh()
+    history = RunHistory(directory.agents, agents, directory.identity).refresh()
     stopper = Stopper(spec.run, history)
-    with finishing_on_interrupt(stopper, progress), progress_views(progress) as watchers:
+    views = progress_views(progress, baseline)
+    with finishing_on_interrupt(stopper, progress), views as watchers:
         strategy = _run_and_wait(
             spec, directory, engine, [*watchers, *callbacks], stopper, progress
         )
@@ -299,14 +400,36 @@ def _run_and_wait(
     return strategy
 
 
-def _baseline(spec: RunSpec, given: Mapping[str, Any], name: str) -> RunSpec:
-    """Return the same run under another method, without settings that this method lacks."""
+def _baseline(
+    spec: RunSpec, given: Mapping[str, Any], other: str | FBOStrategy
+) -> tuple[str, RunSpec]:
+    """Return a baseline's name with its settings, and its run.
+
+    A baseline is the same run under another method, with the settings that both methods have.
+    ``alone`` has all settings of the run's agent.
+    """
+    name, own = _name_and_settings(other)
     strategy = given.get("strategy", spec.run.strategy)
     stated = dict(strategy.stated) if isinstance(strategy, ConfiguredStrategy) else {}
     mine = type(spec.settings).keys()
     theirs = find_method(name, spec.task.seeks).settings_class.keys()
+    unknown_keys(own, theirs, f"setting of {name}")
     kept = {**given, **stated, "strategy": name}
     # Methods differ in their default, but a comparison is at equal numbers of evaluations.
     if isinstance(spec.settings, ThompsonSettings):
         kept["initial-points"] = spec.settings.initial_points
-    return RunSpec.from_mapping({k: v for k, v in kept.items() if k not in mine or k in theirs})
+        if name == "alone":  # it sends nothing, so local privacy has nothing to protect
+            agent = settings_to_store(spec.settings)
+            kept |= {k: v for k, v in agent.items() if k in theirs and not k.startswith("local-")}
+            kept = {k: v for k, v in kept.items() if not k.startswith("local-")}
+    kept = {k: v for k, v in kept.items() if k not in mine or k in theirs}
+    label = " ".join([name, *(f"{key}={value}" for key, value in own.items())])
+    return label, RunSpec.from_mapping({**kept, **own})
+
+
+def _name_and_settings(other: str | FBOStrategy) -> tuple[str, dict[str, Any]]:
+    """Return the name of a baseline's strategy, and the settings that were given for it alone."""
+    if isinstance(other, FBOStrategy):
+        return other.method.name, dict(other.stated)
+    name, _, pairs = other.strip().partition(" ")
+    return name, expand_settings({SETTINGS: pairs})

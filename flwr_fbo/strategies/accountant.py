@@ -14,11 +14,19 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
-from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
 
+from flwr_fbo.flower_versions import require_accounting
 from flwr_fbo.privacy import checks, pld, renyi
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.flower_state import SCHEMA_VERSION
+
+require_accounting()
+from flwr.serverapp import (  # noqa: E402 - after the check, whose error says what is needed
+    GaussianPrivacyEvent,
+    PrivacyConfig,
+    PrivacySpent,
+    SamplingMethod,
+)
 
 #: The name of this accountant in states and reports.
 BACKEND = "pld"

@@ -13,20 +13,26 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 
-from flwr_fbo.core.settings import Settings, SettingsError, kebab
+from flwr_fbo.core.settings import Settings, SettingsError, describe, kebab
 from flwr_fbo.core.space import Space
+from flwr_fbo.core.text import MOST_NAME, printable
 from flwr_fbo.methods.method import Method, MethodServer, RunParameters
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.report.tree import tree_svg
 from flwr_fbo.runs.callbacks import Callback, RoundReport
 from flwr_fbo.runs.files import RunDirectoryError
 from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.files.journal import journal_path
+from flwr_fbo.runs.files.owner_secret import mended_secret, secret_path
 from flwr_fbo.runs.files.rounds import RoundTable
+from flwr_fbo.runs.files.statement import write_statement
 from flwr_fbo.runs.history import RunHistory
 from flwr_fbo.runs.locations import name_of_run, run_directory
+from flwr_fbo.runs.reconcile import reconcile
 from flwr_fbo.runs.result import FinishedRun, write_result
 from flwr_fbo.runs.resume import check_changes, settings_for_more_rounds
-from flwr_fbo.runs.spec import RunSettings, RunSpec, settings_to_store
+from flwr_fbo.runs.sizes import check_sizes
+from flwr_fbo.runs.spec import RunSettings, RunSpec, node_ids_of, settings_to_store
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.strategies.explicit import StrategyOptions
 from flwr_fbo.strategies.result import TuningResult
@@ -38,6 +44,9 @@ logger = logging.getLogger("flwr.fbo")
 
 #: Seconds that a message may take to travel and to start its process, beside the agent's wait.
 MESSAGE_SECONDS = 15.0
+#: The least time between two checkpoints, in multiples of the time that the last one took, where
+#: not every round needs one.
+LEAST_BETWEEN = 30.0
 
 
 class Store(Protocol):
@@ -97,7 +106,6 @@ class FBOStrategy(Strategy):
         """Initialise the strategy, for constructors and for class methods that make strategies."""
         self.method, self.settings, self.options, self.stated = method, settings, options, stated
         self.callbacks: list[Callback] = list(options.callbacks)
-        self._own_callbacks: list[Callback] = []
         self.task: Task | None = None
         self.store: Store | None = None
         self.stop: Callable[[RoundReport], bool] = lambda report: False
@@ -106,6 +114,10 @@ class FBOStrategy(Strategy):
         self.stopped = ""
         self.reports: list[RoundReport] = []
         self.directory: RunDirectory | None = None
+        #: The directory of the run, where the caller holds its lock already.
+        self.directory_given: RunDirectory | None = None
+        #: What was found damaged in the files of a continued run, one sentence each.
+        self.damages: list[str] = []
         #: The result of the last run. Flower's own loop returns another object.
         self.result: TuningResult | None = None
         self._config: dict[str, Any] = {}
@@ -113,7 +125,11 @@ class FBOStrategy(Strategy):
         self._parameters: RunParameters | None = None
         self._server: MethodServer | None = None
         self._rounds: Rounds | None = None
-        self._stored = -math.inf
+        self._table: RoundTable | None = None
+        self._loaded: dict[str, Any] | None = None
+        self._has_features = self._locked = False
+        self._stated_charges = 0
+        self._stored, self._seconds_to_store = -math.inf, 0.0
         self._began = time.monotonic()
         self._prepared = False
 
@@ -155,6 +171,7 @@ class FBOStrategy(Strategy):
                 "seed": run.seed,
                 "round_quorum": run.round_quorum,
                 "answer_within": run.answer_within,
+                "node_ids": node_ids_of(run.node_ids),
                 **options,
             }
         )
@@ -201,8 +218,11 @@ class FBOStrategy(Strategy):
             evaluate_fn=evaluate_fn,
         )
         self._begin(grid, num_rounds, timeout)
-        self.run(grid, None if self.server.counts_rounds else num_rounds)
-        return self.finish()
+        try:
+            self.run(grid, None if self.server.counts_rounds else num_rounds)
+            return self.finish()
+        finally:
+            self._close()
 
     def _check_unused(self, **given: Any) -> None:
         """Raise SettingsError for an argument that has no meaning here and is not empty."""
@@ -223,15 +243,36 @@ class FBOStrategy(Strategy):
                 'DPFTSDE(space={"C": Float(1e-3, 1e3, log=True)}), but is not'
             )
         timeout = o.timeout if timeout is None else timeout
+        directory = self.directory_given or RunDirectory(
+            o.run_dir or run_directory(str(grid.run.run_id))
+        )
+        directory.lock.__enter__()  # until `_close`, over all rounds of Flower's own loop too
+        self.directory, self._locked = directory, True
+        try:
+            self._open_directory(directory, o.space, grid, num_rounds, timeout)
+        except BaseException:
+            self._close()
+            raise
+
+    def _open_directory(
+        self,
+        directory: RunDirectory,
+        space: Space,
+        grid: Grid,
+        num_rounds: int | None,
+        timeout: float,
+    ) -> None:
+        """Make or continue the run in a directory whose lock this process holds."""
+        o = self.options
+        known = directory.read_json("config.json") if directory.holds_a_run else None
         # A method with a budget plans no rounds: for it, num_rounds ends the loop in start.
         counts = self.method.server_class.counts_rounds
         rounds = o.num_rounds if num_rounds is None or not counts else num_rounds
-        directory = RunDirectory(o.run_dir or run_directory(str(grid.run.run_id)))
-        known = directory.read_json("config.json") if directory.holds_a_run else None
         # A continued run keeps its number of agents, even if fewer nodes are connected now.
-        agents = o.num_agents or (known or {}).get("agents") or count_nodes(grid, timeout)
+        planned = o.num_agents or (known or {}).get("agents") or len(o.node_ids)
+        agents = planned or count_nodes(grid, timeout)
         parameters = RunParameters(
-            space=o.space,
+            space=space,
             agents=agents,
             rounds=rounds,
             seed=o.seed,
@@ -241,12 +282,12 @@ class FBOStrategy(Strategy):
             task=self.task,
         )
         self._store_config(directory, known, parameters)
-        self.directory = directory
+        parameters = replace(parameters, run=directory.identity)
         self.open_run(parameters, directory.store)
         self._check_ledger(directory)
+        self._reconcile(directory)
         # Written before the first message, so that the guarantee is known whatever happens next.
-        directory.write_json("privacy.json", self.server.statement().to_dict())
-        self._own_callbacks = [RoundTable(directory.rounds)]
+        self._write_statement(directory)
 
     def _store_config(
         self, directory: RunDirectory, known: Mapping[str, Any] | None, p: RunParameters
@@ -280,7 +321,7 @@ class FBOStrategy(Strategy):
         Otherwise the time that one agent takes could decide what the others know next.
         """
         statement = self.server.statement()
-        return statement.private and statement.trust == "central"
+        return statement.private and statement.trust in ("central", "secure-sum")
 
     def _check_ledger(self, directory: RunDirectory) -> None:
         """Raise an error if the run has more releases than its ledger has charged."""
@@ -290,12 +331,54 @@ class FBOStrategy(Strategy):
         if self.server.statement().epsilon is None or not released:
             return
         if released > self.server.charges:
-            self.server.close_files()
             raise RunDirectoryError(
                 f"{directory.root} holds {released} releases, but its ledger has charged "
                 f"{self.server.charges}: what was spent is unknown. Restore ledger.jsonl and "
                 "ledger.jsonl.key from a backup"
             )
+
+    def _reconcile(self, directory: RunDirectory) -> None:
+        """Compare the files of a continued run with one another, before anything is done.
+
+        What can be mended is mended, and said in the log and in the result; anything else raises
+        an error that names the file.
+        """
+        planned = self.parameters.rounds if self.server.counts_rounds else None
+        self._table, found = reconcile(directory, self.server, self._loaded, planned, self._history)
+        if self.server.release() is not None:
+            self._has_features = True
+            if directory.releases.add_features(self.rounds.setup.arrays):
+                found.append(f"{directory.releases.features_path} was damaged, and is made anew")
+        if self._history is not None:
+            found += self._mend_secrets(directory)
+        for damage in found:
+            logger.warning("damaged file: %s", damage)
+        self.damages += [damage for damage in found if damage not in self.damages]
+
+    def _mend_secrets(self, directory: RunDirectory) -> list[str]:
+        """Renew the lost secrets of a simulation's parties, and return what was renewed."""
+        renewed, names = [], set(self.roster.names)
+        for agent in range(self.parameters.agents):
+            journal = journal_path(directory.agents, agent)
+            path, placed = secret_path(journal), str(agent) in names
+            if not (placed and self.roster.owned(agent)) and not path.exists():
+                continue  # the agent never registered from outside this process
+            if self.roster.renew_owner(str(agent), mended_secret(journal)) and placed:
+                renewed.append(f"{path} was damaged or missing: party {agent} has a new secret")
+        return renewed
+
+    def _write_statement(self, directory: RunDirectory) -> None:
+        """Write what the run guarantees, and how many charges this statement knows of."""
+        self._stated_charges = self.server.charges
+        write_statement(directory, self.server.statement(), self.server.charges)
+
+    def _close(self) -> None:
+        """Close the ledger, and end the lock of the directory."""
+        if self._server is not None:
+            self._server.close_files()
+        if self.directory is not None and self._locked:
+            self._locked = False
+            self.directory.lock.__exit__()
 
     def _own_config(self) -> dict[str, Any]:
         """Return the content of ``config.json`` for a strategy that no task or run-config made."""
@@ -305,6 +388,7 @@ class FBOStrategy(Strategy):
             "seed": o.seed,
             "round-quorum": o.round_quorum,
             **({} if o.answer_within is None else {"answer-within": o.answer_within}),
+            **({"node-ids": ",".join(map(str, o.node_ids))} if o.node_ids else {}),
             **settings_to_store(self.settings),
         }
 
@@ -328,8 +412,8 @@ class FBOStrategy(Strategy):
         config |= settings_to_store(self.settings)
         differing = [k for k in {**known, **config} if known.get(k) != config.get(k)]
         check_changes([key for key in differing if key not in fixed], known, config)
-        stored = directory.root / "space.json"
-        space = Space.from_dict(directory.read_json(stored.name)) if stored.exists() else None
+        stored, content = directory.root / "space.json", directory.read_optional("space.json")
+        space = None if content is None else Space.from_dict(content)
         if space is not None and space != self.options.space:
             raise SettingsError(
                 f"`space` must stay what {stored} holds: with another space it would be another "
@@ -339,6 +423,8 @@ class FBOStrategy(Strategy):
 
     def open_run(self, parameters: RunParameters, store: Store | None = None) -> Self:
         """Make the server of a run; a state in the store is loaded, so that the run continues."""
+        p = parameters
+        check_sizes(self.settings, p.agents, p.rounds, p.space.dimension)
         self._parameters, self.store = parameters, store
         self._server = self.method.make_server(parameters, self.settings)
         setup = replace(
@@ -347,15 +433,22 @@ class FBOStrategy(Strategy):
             seed=parameters.seed,
             answer_within=self.options.answer_within,
             equal_waits=self._must_wait_equally,
+            identity=parameters.run,
         )
+        self._server.note_setup(setup)
         self._rounds = Rounds(
             self._server,
             setup,
             parameters,
             lambda *counts: self._notify("on_reply", *counts),
             self._seconds_of_a_round(),
+            # In a simulation one machine holds the data of all parties: timing reveals nothing.
+            holds=self._must_wait_equally and self._history is None,
+            node_ids=self.options.node_ids,
+            on_registration=lambda *counts: self._notify("on_registration", *counts),
         )
-        self.reports, self.stopped = [], ""
+        self.reports, self.stopped, self.damages = [], "", []
+        self._table, self._has_features = None, False
         self._began = time.monotonic()
         try:
             self._load(store)
@@ -366,10 +459,20 @@ class FBOStrategy(Strategy):
 
     def _load(self, store: Store | None) -> None:
         """Continue from the stored state, if there is one."""
-        state = None if store is None else store.load()
-        if state is not None:
+        self._loaded = state = None if store is None else store.load()
+        if state is None:
+            return
+        try:
+            self.damages = [str(text) for text in state.get("damages", [])]
             self.roster.load_state_dict(state["roster"])
             self.server.load_state_dict(state["server"])
+            if "absences" in state:  # checkpoints of older versions do not hold them
+                self.rounds.absences.load_state_dict(state["absences"])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise RunDirectoryError(
+                f"the checkpoint does not hold the state of this run: {error!r}; restore it from "
+                "a backup"
+            ) from error
 
     @property
     def server(self) -> MethodServer:
@@ -439,8 +542,8 @@ class FBOStrategy(Strategy):
         histories = [] if self._history is None else self._history.refresh().evaluations
         self._checkpoint(now=True)
         finished = FinishedRun(
-            task="" if self.task is None else self.task.name,
-            metric="score" if self.task is None else self.task.metric,
+            task="" if self.task is None else printable(self.task.name, MOST_NAME),
+            metric="score" if self.task is None else printable(self.task.metric, MOST_NAME),
             method=self.method.name,
             agents=p.agents,
             rounds=p.rounds,
@@ -450,14 +553,18 @@ class FBOStrategy(Strategy):
             seconds=time.monotonic() - self._began,
             stopper=self.stopper,
             stopped=self.stopped,
+            answered=self.rounds.absences.answered,
+            missed=self.rounds.absences.missed,
             may_leave_rounds_out=self.options.answer_within is not None,
+            table=self._table,
+            damages=self.damages,
         )
         result = write_result(finished, directory, histories)
         # Fed-PNE's picture is drawn here, as a method may not import the report.
         if result.findings.get("tree"):
             arity = int(getattr(self.settings, "arity", 2))
             (directory.root / "tree.svg").write_text(tree_svg(result.findings["tree"], arity))
-        self.server.close_files()
+        self._close()
         self.result = TuningResult(
             train_metrics_clientapp={r.round: _metrics(r) for r in self.reports},
             recommended=result.recommended,
@@ -479,10 +586,13 @@ class FBOStrategy(Strategy):
         if report is None:
             return None
         self.reports.append(report)
-        self._checkpoint()
-        # Callbacks see the round's evaluations, so the journals are read before they are called.
+        # The checkpoint names how far the journals and the table have come. Callbacks see the
+        # round's evaluations too.
         if self._history is not None:
-            self._history.refresh()
+            self.rounds.update(self._history)
+        if self._table is not None:
+            self._table.append(report)
+        self._checkpoint()
         self._notify("on_round", report)
         return report
 
@@ -490,24 +600,45 @@ class FBOStrategy(Strategy):
         """Store the state, unless the last checkpoint is recent enough."""
         if self.store is None:
             return
-        # Servers whose agents can repeat all lost rounds allow some seconds between checkpoints.
-        recent = time.monotonic() - self._stored < self.server.checkpoint_seconds
-        if recent and not now and not self.server.finished:
+        # Servers whose agents can repeat all lost rounds allow some seconds between checkpoints,
+        # and more of them where a checkpoint takes long, as it names every agent.
+        least = self.server.checkpoint_seconds
+        wait = max(least, LEAST_BETWEEN * self._seconds_to_store) if least else 0.0
+        began = time.monotonic()
+        if began - self._stored < wait and not now and not self.server.finished:
             return
+        directory = self.directory
         # A newcomer needs the random features of the setup to read the releases.
-        if self.directory is not None and self.server.release() is not None:
-            self.directory.releases.add_features(self.rounds.setup.arrays)
+        if directory is not None and self.server.release() is not None:
+            if not self._has_features:
+                directory.releases.add_features(self.rounds.setup.arrays)
+            self._has_features = True
+        if self._table is not None:
+            self._table.sync()
         self.store.save(self.state_dict())
         self._stored = time.monotonic()
+        self._seconds_to_store = self._stored - began
+        if directory is not None and self.server.charges != self._stated_charges:
+            self._write_statement(directory)
 
     def _notify(self, event: str, *details: Any) -> None:
-        """Call one method of all callbacks, those that write the run's files first."""
-        for callback in (*self._own_callbacks, *self.callbacks):
+        """Call one method of all callbacks."""
+        for callback in self.callbacks:
             getattr(callback, event)(self, *details)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state that :meth:`open_run` loads to continue the run."""
-        return {"roster": self.roster.state_dict(), "server": self.server.state_dict()}
+        state: dict[str, Any] = {
+            "roster": self.roster.state_dict(),
+            "server": self.server.state_dict(),
+            "absences": self.rounds.absences.state_dict(),
+            "damages": self.damages,
+        }
+        if self._table is not None:
+            state |= {"rounds": self._table.state, "planned": self.parameters.rounds}
+        if self._history is not None:
+            state["journals"] = self._history.state
+        return state
 
     # -- Flower's five methods -----------------------------------------------------------------
 
@@ -565,12 +696,14 @@ class FBOStrategy(Strategy):
         return None
 
     def summary(self) -> None:
-        """Log the settings of the run, its privacy statement, and warnings about both."""
+        """Log the settings that are no defaults, the privacy statement, and warnings about both."""
         p = self._parameters
         if p is not None:
             logger.info("%s: %s agents, %s rounds", self.method.name, p.agents, p.rounds)
+        defaults = {d.key: d.default for d in describe(type(self.settings))}
         for key, value in self.settings.to_mapping().items():
-            logger.info("  %s = %s", key, value)
+            if value != defaults[key]:
+                logger.info("  %s = %s", key, value)
         if self._server is None:
             return
         logger.info("privacy: %s", self._server.statement())

@@ -34,12 +34,17 @@ class LocalTS(FBOStrategy):
         Share of the asked agents whose replies end a round.
     answer_within : float | None
         Seconds after which an agent replies although its evaluation still runs; None waits.
+    node_ids : Sequence[int]
+        The node of each agent by its number, in a deployment.
     callbacks : Sequence[Callback]
         Objects that watch the run.
     initial_points : int
         Number of points that each agent evaluates before round 1 (>= 1).
     first_point : Literal["random", "middle"]
         An agent's first point: random is anywhere, middle is in the middle half of each range.
+    spread_points : int
+        Number of evaluations until which an agent that nobody tells anything spreads its points
+        (>= 0).
     acquisition : Literal["thompson", "improvement"]
         How an agent chooses by its own model: a sampled function, or expected improvement.
     advice_use : Literal["query", "prior"]
@@ -54,6 +59,10 @@ class LocalTS(FBOStrategy):
         Least number of new scores between fits of an agent's hyperparameters; 0 never fits (>= 0).
     standardise : bool
         Scale an agent's scores to mean 0 and spread 1.
+    cut_low_scores : bool
+        Count scores far below an agent's median as a floor, before they are scaled.
+    pick : Literal["score", "mean"]
+        The setting that an agent gives out: that of its best score, or of its best model mean.
     beta : float
         Factor on the spread of the functions that Thompson sampling draws (> 0).
     beta_rule : Literal["constant", "theory"]
@@ -76,6 +85,16 @@ class LocalTS(FBOStrategy):
         Highest possible score, where known.
     share_scale : bool
         Share mean and spread of scores too, if `reward-low` and `reward-high` are set.
+    learn_failures : bool
+        Learn where evaluations fail, and avoid these places; the shared vector holds them too.
+    pruning : Literal["none", "median", "halving"]
+        Rule that stops a hopeless evaluation whose task reports scores on the way: the median rule,
+        successive halving, or none.
+    pruning_startup : int
+        Number of finished evaluations before `pruning` stops any (>= 1).
+    parallel : int
+        Number of evaluations that each agent makes at once, each in a process of its own: so many
+        in each round, and its initial points so many at a time (in [1, 256]).
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
@@ -110,9 +129,11 @@ class LocalTS(FBOStrategy):
         run_dir: Path | str | None = None,
         round_quorum: float = 1.0,
         answer_within: float | None = None,
+        node_ids: Sequence[int] = (),
         callbacks: Sequence[Callback] = (),
         initial_points: int = 5,
         first_point: Literal["random", "middle"] = "random",
+        spread_points: int = 0,
         acquisition: Literal["thompson", "improvement"] = "thompson",
         advice_use: Literal["query", "prior"] = "query",
         kernel: Literal["matern52", "matern32", "se"] = "matern52",
@@ -120,6 +141,8 @@ class LocalTS(FBOStrategy):
         noise: float | None = None,
         refit_every: int = 5,
         standardise: bool = True,
+        cut_low_scores: bool = False,
+        pick: Literal["score", "mean"] = "score",
         beta: float = 1.0,
         beta_rule: Literal["constant", "theory"] = "constant",
         features: int = 100,
@@ -131,6 +154,10 @@ class LocalTS(FBOStrategy):
         reward_low: float | None = None,
         reward_high: float | None = None,
         share_scale: bool = True,
+        learn_failures: bool = True,
+        pruning: Literal["none", "median", "halving"] = "median",
+        pruning_startup: int = 4,
+        parallel: int = 1,
         diagnostics: bool = False,
         local_epsilon: float | None = None,
         local_delta: float = 1e-05,
@@ -160,12 +187,17 @@ class RandomSearch(FBOStrategy):
         Share of the asked agents whose replies end a round.
     answer_within : float | None
         Seconds after which an agent replies although its evaluation still runs; None waits.
+    node_ids : Sequence[int]
+        The node of each agent by its number, in a deployment.
     callbacks : Sequence[Callback]
         Objects that watch the run.
     initial_points : int
         Number of points that each agent evaluates before round 1 (>= 1).
     first_point : Literal["random", "middle"]
         An agent's first point: random is anywhere, middle is in the middle half of each range.
+    spread_points : int
+        Number of evaluations until which an agent that nobody tells anything spreads its points
+        (>= 0).
     acquisition : Literal["thompson", "improvement"]
         How an agent chooses by its own model: a sampled function, or expected improvement.
     advice_use : Literal["query", "prior"]
@@ -180,6 +212,10 @@ class RandomSearch(FBOStrategy):
         Least number of new scores between fits of an agent's hyperparameters; 0 never fits (>= 0).
     standardise : bool
         Scale an agent's scores to mean 0 and spread 1.
+    cut_low_scores : bool
+        Count scores far below an agent's median as a floor, before they are scaled.
+    pick : Literal["score", "mean"]
+        The setting that an agent gives out: that of its best score, or of its best model mean.
     beta : float
         Factor on the spread of the functions that Thompson sampling draws (> 0).
     beta_rule : Literal["constant", "theory"]
@@ -202,6 +238,16 @@ class RandomSearch(FBOStrategy):
         Highest possible score, where known.
     share_scale : bool
         Share mean and spread of scores too, if `reward-low` and `reward-high` are set.
+    learn_failures : bool
+        Learn where evaluations fail, and avoid these places; the shared vector holds them too.
+    pruning : Literal["none", "median", "halving"]
+        Rule that stops a hopeless evaluation whose task reports scores on the way: the median rule,
+        successive halving, or none.
+    pruning_startup : int
+        Number of finished evaluations before `pruning` stops any (>= 1).
+    parallel : int
+        Number of evaluations that each agent makes at once, each in a process of its own: so many
+        in each round, and its initial points so many at a time (in [1, 256]).
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
@@ -236,9 +282,11 @@ class RandomSearch(FBOStrategy):
         run_dir: Path | str | None = None,
         round_quorum: float = 1.0,
         answer_within: float | None = None,
+        node_ids: Sequence[int] = (),
         callbacks: Sequence[Callback] = (),
         initial_points: int = 5,
         first_point: Literal["random", "middle"] = "random",
+        spread_points: int = 0,
         acquisition: Literal["thompson", "improvement"] = "thompson",
         advice_use: Literal["query", "prior"] = "query",
         kernel: Literal["matern52", "matern32", "se"] = "matern52",
@@ -246,6 +294,8 @@ class RandomSearch(FBOStrategy):
         noise: float | None = None,
         refit_every: int = 5,
         standardise: bool = True,
+        cut_low_scores: bool = False,
+        pick: Literal["score", "mean"] = "score",
         beta: float = 1.0,
         beta_rule: Literal["constant", "theory"] = "constant",
         features: int = 100,
@@ -257,6 +307,10 @@ class RandomSearch(FBOStrategy):
         reward_low: float | None = None,
         reward_high: float | None = None,
         share_scale: bool = True,
+        learn_failures: bool = True,
+        pruning: Literal["none", "median", "halving"] = "median",
+        pruning_startup: int = 4,
+        parallel: int = 1,
         diagnostics: bool = False,
         local_epsilon: float | None = None,
         local_delta: float = 1e-05,

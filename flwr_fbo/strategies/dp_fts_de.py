@@ -36,6 +36,8 @@ class DPFTSDE(FBOStrategy):
         Share of the asked agents whose replies end a round.
     answer_within : float | None
         Seconds after which an agent replies although its evaluation still runs; None waits.
+    node_ids : Sequence[int]
+        The node of each agent by its number, in a deployment.
     callbacks : Sequence[Callback]
         Objects that watch the run.
     epsilon : float | None
@@ -46,6 +48,9 @@ class DPFTSDE(FBOStrategy):
         Number of points that each agent evaluates before round 1 (>= 1).
     first_point : Literal["random", "middle"]
         An agent's first point: random is anywhere, middle is in the middle half of each range.
+    spread_points : int
+        Number of evaluations until which an agent that nobody tells anything spreads its points
+        (>= 0).
     acquisition : Literal["thompson", "improvement"]
         How an agent chooses by its own model: a sampled function, or expected improvement.
     advice_use : Literal["query", "prior"]
@@ -60,6 +65,10 @@ class DPFTSDE(FBOStrategy):
         Least number of new scores between fits of an agent's hyperparameters; 0 never fits (>= 0).
     standardise : bool
         Scale an agent's scores to mean 0 and spread 1.
+    cut_low_scores : bool
+        Count scores far below an agent's median as a floor, before they are scaled.
+    pick : Literal["score", "mean"]
+        The setting that an agent gives out: that of its best score, or of its best model mean.
     beta : float
         Factor on the spread of the functions that Thompson sampling draws (> 0).
     beta_rule : Literal["constant", "theory"]
@@ -82,6 +91,16 @@ class DPFTSDE(FBOStrategy):
         Highest possible score, where known.
     share_scale : bool
         Share mean and spread of scores too, if `reward-low` and `reward-high` are set.
+    learn_failures : bool
+        Learn where evaluations fail, and avoid these places; the shared vector holds them too.
+    pruning : Literal["none", "median", "halving"]
+        Rule that stops a hopeless evaluation whose task reports scores on the way: the median rule,
+        successive halving, or none.
+    pruning_startup : int
+        Number of finished evaluations before `pruning` stops any (>= 1).
+    parallel : int
+        Number of evaluations that each agent makes at once, each in a process of its own: so many
+        in each round, and its initial points so many at a time (in [1, 256]).
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
@@ -124,6 +143,12 @@ class DPFTSDE(FBOStrategy):
         Accountant that computes the epsilon of the releases.
     sampling : Literal["poisson", "fixed-size"]
         Fixed-size counts exactly N q agents in a release, under its own neighbouring relation.
+    aggregation : Literal["central", "secure"]
+        Who adds the noise: a trusted server, or the parties in a sum that no server sees through.
+    secure_threshold : float
+        Share of the agents without whose answers a secure sum is abandoned (in (0.5, 1]).
+    secure_colluding : int
+        Agents that may tell the server all they know, in a secure sum (>= 0).
     advice : Literal["last", "average", "recent"]
         Releases in the shared function: the last, all by inverse noise variance, or recent ones.
     robust : Literal["none", "trimmed-mean", "geometric-median"]
@@ -155,11 +180,13 @@ class DPFTSDE(FBOStrategy):
         run_dir: Path | str | None = None,
         round_quorum: float = 1.0,
         answer_within: float | None = None,
+        node_ids: Sequence[int] = (),
         callbacks: Sequence[Callback] = (),
         epsilon: float | None = None,
         delta: float | None = None,
         initial_points: int = 2,
         first_point: Literal["random", "middle"] = "middle",
+        spread_points: int = 5,
         acquisition: Literal["thompson", "improvement"] = "improvement",
         advice_use: Literal["query", "prior"] = "prior",
         kernel: Literal["matern52", "matern32", "se"] = "matern52",
@@ -167,6 +194,8 @@ class DPFTSDE(FBOStrategy):
         noise: float | None = None,
         refit_every: int = 3,
         standardise: bool = True,
+        cut_low_scores: bool = True,
+        pick: Literal["score", "mean"] = "score",
         beta: float = 1.0,
         beta_rule: Literal["constant", "theory"] = "constant",
         features: int = 200,
@@ -178,6 +207,10 @@ class DPFTSDE(FBOStrategy):
         reward_low: float | None = None,
         reward_high: float | None = None,
         share_scale: bool = True,
+        learn_failures: bool = True,
+        pruning: Literal["none", "median", "halving"] = "median",
+        pruning_startup: int = 4,
+        parallel: int = 1,
         diagnostics: bool = False,
         local_epsilon: float | None = None,
         local_delta: float = 1e-05,
@@ -199,6 +232,9 @@ class DPFTSDE(FBOStrategy):
         delta_rule: Literal["strict", "paper"] = "strict",
         accountant: Literal["pld", "rdp", "moments"] = "pld",
         sampling: Literal["poisson", "fixed-size"] = "poisson",
+        aggregation: Literal["central", "secure"] = "central",
+        secure_threshold: float = 0.6666666666666666,
+        secure_colluding: int = 1,
         advice: Literal["last", "average", "recent"] = "recent",
         robust: Literal["none", "trimmed-mean", "geometric-median"] = "none",
         robust_trim: float = 0.2,

@@ -50,6 +50,9 @@ class StrategyOptions:
         Share of the asked agents whose replies end a round before its timeout.
     answer_within
         Seconds after which an agent replies although its evaluation still runs; None waits.
+    node_ids
+        The node of each agent by its number, in a deployment; where unset, the first node that
+        registers as an agent is the agent's.
     callbacks
         Objects that watch the run.
     """
@@ -62,6 +65,7 @@ class StrategyOptions:
     run_dir: Path | None = None
     round_quorum: float = 1.0
     answer_within: float | None = None
+    node_ids: Sequence[int] = ()
     callbacks: Sequence[Callback] = ()
 
     @classmethod
@@ -85,6 +89,7 @@ class StrategyOptions:
         _check_number("round_quorum", quorum, "in (0, 1]", lambda v: 0 < v <= 1)
         if values.get("answer_within") is not None:
             _check_number("answer_within", values["answer_within"], ">= 0", lambda v: v >= 0)
+        values["node_ids"] = _checked_node_ids(values.get("node_ids", ()), values)
         return cls(**values)
 
 
@@ -94,6 +99,19 @@ def _check_integer(name: str, value: Any, low: int) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, int) or value < low:
         raise SettingsError(f"`{name}` must be an integer >= {low}, but got {value!r}")
+
+
+def _checked_node_ids(value: Any, given: dict[str, Any]) -> tuple[int, ...]:
+    """Return the nodes of agents; raise SettingsError unless each agent has a node of its own."""
+    ids = tuple(value)
+    if not all(type(node) is int for node in ids) or len(set(ids)) < len(ids):
+        raise SettingsError(f"`node_ids` must be different integers, but got {value!r}")
+    agents = given.get("num_agents")
+    if ids and agents is not None and len(ids) != agents:
+        raise SettingsError(
+            f"`node_ids` must name one node for each of {agents} agents, but got {len(ids)}"
+        )
+    return ids
 
 
 def _check_number(name: str, value: Any, rule: str, keeps_rule: Callable[[float], bool]) -> None:

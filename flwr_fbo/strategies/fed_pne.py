@@ -34,6 +34,8 @@ class FedPNE(FBOStrategy):
         Share of the asked agents whose replies end a round.
     answer_within : float | None
         Seconds after which an agent replies although its evaluation still runs; None waits.
+    node_ids : Sequence[int]
+        The node of each agent by its number, in a deployment.
     callbacks : Sequence[Callback]
         Objects that watch the run.
     budget : int
@@ -78,6 +80,9 @@ class FedPNE(FBOStrategy):
         Rounds in a row without a new answer after which the run ends (>= 1).
     pulls_per_message : int | None
         Most evaluations that an agent makes for one message; unset: all of the phase (>= 1).
+    parallel : int
+        Number of evaluations of a phase that an agent makes at once, each in a process
+        (in [1, 256]).
     reward_low : float
         Score that counts as reward 0.
     reward_high : float
@@ -88,6 +93,12 @@ class FedPNE(FBOStrategy):
         What noise is added to: the mean of each tree node, or every reward (the paper).
     most_means : int
         Means that an agent may send in all with `epsilon`; more means, more noise (> 0).
+    aggregation : Literal["local", "secure"]
+        Who adds the noise of `epsilon`: each agent to its own means, or all to a secure sum.
+    secure_threshold : float
+        Share of the agents without whose answers a secure sum is abandoned (in (0.5, 1]).
+    secure_colluding : int
+        Agents that may tell the server all they know, in a secure sum (>= 0).
 
     Examples
     --------
@@ -111,6 +122,7 @@ class FedPNE(FBOStrategy):
         run_dir: Path | str | None = None,
         round_quorum: float = 1.0,
         answer_within: float | None = None,
+        node_ids: Sequence[int] = (),
         callbacks: Sequence[Callback] = (),
         budget: int = 1000,
         epsilon: float | None = None,
@@ -130,9 +142,13 @@ class FedPNE(FBOStrategy):
         phase_quorum: float = 0.5,
         idle_rounds: int = 20,
         pulls_per_message: int | None = None,
+        parallel: int = 1,
         reward_low: float = 0.0,
         reward_high: float = 1.0,
         epsilon_per_reward: float | None = None,
         noise_on: Literal["mean", "reward"] = "mean",
         most_means: int = 64,
+        aggregation: Literal["local", "secure"] = "local",
+        secure_threshold: float = 0.6666666666666666,
+        secure_colluding: int = 1,
     ) -> None: ...

@@ -45,6 +45,8 @@ class LDPBO(FBOStrategy):
         Share of the asked agents whose replies end a round.
     answer_within : float | None
         Seconds after which an agent replies although its evaluation still runs; None waits.
+    node_ids : Sequence[int]
+        The node of each agent by its number, in a deployment.
     callbacks : Sequence[Callback]
         Objects that watch the run.
     budget : int
@@ -77,8 +79,9 @@ class LDPBO(FBOStrategy):
         Kernel of the mean reward, where the task states no covariance of its own.
     lengthscale : float
         Length scale of `kernel` in the unit cube (> 0).
-    constants : Literal["practical", "theory"]
-        Constants of the learners: those that work in practice, or the theorems'.
+    constants : Literal["practical", "orders", "theory"]
+        Constants of the learners: those that work in practice, the theorems' orders with factors of
+        1, or the theorems'.
     exploration : float | None
         Factor on the confidence width; unset: as `constants` says (> 0).
     regularisation : float | None
@@ -117,6 +120,7 @@ class LDPBO(FBOStrategy):
         run_dir: Path | str | None = None,
         round_quorum: float = 1.0,
         answer_within: float | None = None,
+        node_ids: Sequence[int] = (),
         callbacks: Sequence[Callback] = (),
         budget: int = 1000,
         epsilon: float | None = None,
@@ -132,7 +136,7 @@ class LDPBO(FBOStrategy):
         noise_variance: float | None = None,
         kernel: Literal["se", "matern12", "matern32", "matern52"] = "matern52",
         lengthscale: float = 0.2,
-        constants: Literal["practical", "theory"] = "practical",
+        constants: Literal["practical", "orders", "theory"] = "practical",
         exploration: float | None = None,
         regularisation: float | None = None,
         failure: float = 0.1,

@@ -77,13 +77,17 @@ def send_and_collect(
     }
     if not sent:
         return {}
-    # In floating point 0.07 of 100 is 7.000000000000001, which must not round up to 8.
-    enough = math.ceil(share * len(sent) - 1e-9)
-    collector = _Collector(grid, sent, max(1, enough))
+    collector = _Collector(grid, sent, enough_of(len(sent), share))
     try:
         return collector.collect(time.monotonic() + timeout, on_reply)
     finally:
         collector.stop()
+
+
+def enough_of(sent: int, share: float) -> int:
+    """Return how many replies are a share of the messages that were sent, at least one."""
+    # In floating point 0.07 of 100 is 7.000000000000001, which must not round up to 8.
+    return max(1, math.ceil(share * sent - 1e-9))
 
 
 class _Collector:

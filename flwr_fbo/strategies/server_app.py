@@ -12,13 +12,17 @@ from flwr.serverapp import Grid, ServerApp
 from flwr_fbo.core.settings import kebab
 from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, round_text
 from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.history import RunHistory
 from flwr_fbo.runs.locations import run_directory
 from flwr_fbo.runs.resume import continued_spec
 from flwr_fbo.runs.spec import RunSpec, expand_settings
 from flwr_fbo.runs.stopping import Stopper
-from flwr_fbo.runs.summary import params_text
+from flwr_fbo.runs.summary import summary
+from flwr_fbo.runs.trackers import tracker_named
 from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.registration import is_simulation
 from flwr_fbo.strategies.result import TuningResult
+from flwr_fbo.strategies.rounds import check_size, count_nodes
 from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
@@ -31,8 +35,9 @@ class LogProgress(Callback):
     """A callback that writes one line per round to Flower's log."""
 
     def on_round(self, run: RunView, report: RoundReport) -> None:
-        """Log a closed round."""
-        logger.info("%s", round_text(report))
+        """Log a closed round, with the mean best score of a simulation."""
+        best = None if run.history is None else run.history.best_score
+        logger.info("%s%s", "" if best is None else f"best {best:.4f}  ", round_text(report))
 
 
 def server_app(
@@ -99,18 +104,37 @@ def serve_run(
     """Serve the run that these keys describe, from the start or from its last checkpoint."""
     spec = RunSpec.from_mapping(given)
     directory = RunDirectory(run_directory(spec.run.run_name or str(context.run_id)))
-    if directory.holds_a_run:  # a run with this name continues
-        spec = _continued_spec(directory, given)
-    result = serve(spec, grid, directory, [LogProgress(), *callbacks]).result
+    if not directory.holds_a_run:  # before the lock, which makes the directory
+        _check_agents(spec)
+        if is_simulation(grid) and spec.run.agents:
+            check_size(grid, spec.run.agents, spec.run.timeout)
+    with directory.lock:
+        if directory.holds_a_run:  # a run with this name continues
+            spec = _continued_spec(directory, given)
+            _check_agents(spec)
+        stopper = _simulated_stopper(spec, grid, directory) if is_simulation(grid) else None
+        result = serve(spec, grid, directory, [LogProgress(), *callbacks], stopper).result
     assert result is not None
-    if result.recommended is not None and result.details is not None:
-        clear = (result.details.recommendation or {}).get("clear", True)
-        doubt = "" if clear else " (no clearer than noise)"
-        logger.info("recommended to all: %s%s", params_text(result.recommended), doubt)
-    logger.info("privacy: %s", result.privacy)
-    logger.info("results: %s", result.run_dir)
-    logger.info("each agent's own best is in its own journal, on its own machine")
+    assert result.details is not None
+    for line in summary(result.details).splitlines():
+        logger.info("%s", line)
+    if result.details.best_score is None:
+        logger.info("  each agent's own best is in its own journal, on its own machine")
     return result
+
+
+def _check_agents(spec: RunSpec) -> None:
+    """Raise SettingsError if the task's data cannot be divided; nothing has been computed yet."""
+    if spec.run.agents:
+        spec.task.check_agents(spec.run.agents, spec.run.seed)
+
+
+def _simulated_stopper(spec: RunSpec, grid: Grid, directory: RunDirectory) -> Stopper:
+    """Return the stopping rules of a simulation, which may read the journals of all agents."""
+    agents = spec.run.agents or count_nodes(grid, spec.run.timeout)
+    check_size(grid, agents, spec.run.timeout)
+    run = directory.identity if directory.holds_a_run else None
+    return Stopper(spec.run, RunHistory(directory.agents, agents, run))
 
 
 def serve(
@@ -121,9 +145,14 @@ def serve(
     stopper: Stopper | None = None,
 ) -> FBOStrategy:
     """Run the strategy of a run on a grid, and return the strategy with its result."""
-    strategy = FBOStrategy.for_spec(spec, run_dir=directory.root, callbacks=callbacks)
     stopper = stopper or Stopper(spec.run)
+    if spec.run.track != "none":
+        # Only a simulation owns the journals of its agents.
+        journals = None if stopper.history is None else directory.agents
+        callbacks = [*callbacks, tracker_named(spec.run.track, directory.root, journals)]
+    strategy = FBOStrategy.for_spec(spec, run_dir=directory.root, callbacks=callbacks)
     strategy.set_stopper(stopper, stopper.history)
+    strategy.directory_given = directory
     strategy.start(grid)
     return strategy
 
