@@ -1,0 +1,1 @@
+"""A Flower app that tunes an SVM on uneven shares of a data set."""
