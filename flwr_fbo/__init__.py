@@ -21,6 +21,16 @@ if TYPE_CHECKING:
     from flwr_fbo.core.parameters import Int as Int
     from flwr_fbo.core.space import Space as Space
     from flwr_fbo.methods.citation import citation as citation
+    from flwr_fbo.report.figures import Figure as Figure
+    from flwr_fbo.report.figures import plot_contour as plot_contour
+    from flwr_fbo.report.figures import plot_edf as plot_edf
+    from flwr_fbo.report.figures import plot_evaluations_saved as plot_evaluations_saved
+    from flwr_fbo.report.figures import plot_optimization_history as plot_optimization_history
+    from flwr_fbo.report.figures import plot_parallel_coordinate as plot_parallel_coordinate
+    from flwr_fbo.report.figures import plot_param_importances as plot_param_importances
+    from flwr_fbo.report.figures import plot_privacy as plot_privacy
+    from flwr_fbo.report.figures import plot_slice as plot_slice
+    from flwr_fbo.report.figures import plot_timeline as plot_timeline
     from flwr_fbo.runs.callbacks import Callback as Callback
     from flwr_fbo.runs.maximise import maximise as maximise
     from flwr_fbo.runs.newcomer import join as join
@@ -35,6 +45,7 @@ if TYPE_CHECKING:
     from flwr_fbo.strategies.ldp import LDPBO as LDPBO
     from flwr_fbo.strategies.result import TuningResult as TuningResult
     from flwr_fbo.strategies.server_app import server_app as server_app
+    from flwr_fbo.strategies.voting import Voting as Voting
     from flwr_fbo.tasks.task import Partition as Partition
     from flwr_fbo.tasks.task import Task as Task
     from flwr_fbo.tasks.task import task as task
@@ -47,6 +58,7 @@ _PUBLIC = {
     "Callback": "flwr_fbo.runs.callbacks",
     "Categorical": "flwr_fbo.core.parameters",
     "FedPNE": "flwr_fbo.strategies.fed_pne",
+    "Figure": "flwr_fbo.report.figures",
     "Float": "flwr_fbo.core.parameters",
     "Int": "flwr_fbo.core.parameters",
     "LocalTS": "flwr_fbo.strategies.baselines",
@@ -57,11 +69,21 @@ _PUBLIC = {
     "Task": "flwr_fbo.tasks.task",
     "TuningClient": "flwr_fbo.clients.tuning_client",
     "TuningResult": "flwr_fbo.strategies.result",
+    "Voting": "flwr_fbo.strategies.voting",
     "answer": "flwr_fbo.clients.doors",
     "citation": "flwr_fbo.methods.citation",
     "client_app": "flwr_fbo.clients.client_app",
     "join": "flwr_fbo.runs.newcomer",
     "maximise": "flwr_fbo.runs.maximise",
+    "plot_contour": "flwr_fbo.report.figures",
+    "plot_edf": "flwr_fbo.report.figures",
+    "plot_evaluations_saved": "flwr_fbo.report.figures",
+    "plot_optimization_history": "flwr_fbo.report.figures",
+    "plot_parallel_coordinate": "flwr_fbo.report.figures",
+    "plot_param_importances": "flwr_fbo.report.figures",
+    "plot_privacy": "flwr_fbo.report.figures",
+    "plot_slice": "flwr_fbo.report.figures",
+    "plot_timeline": "flwr_fbo.report.figures",
     "resume": "flwr_fbo.simulation.simulate",
     "server_app": "flwr_fbo.strategies.server_app",
     "simulate": "flwr_fbo.simulation.simulate",

@@ -28,6 +28,15 @@ def assignments(pairs: list[str]) -> dict[str, str]:
     return settings
 
 
+def baselines(options: list[str]) -> list[str]:
+    """Return the baselines of all options ``--compare``: each a name, with settings or without."""
+    found: list[str] = []
+    for option in options:
+        # A setting may hold commas, such as releases=0,1,2: then the option is one baseline.
+        found += [option] if "=" in option else option.split(",")
+    return list(dict.fromkeys(name.strip() for name in found if name.strip()))
+
+
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
     """Print an error as one line on stderr, and exit with the code for its kind."""
@@ -36,6 +45,9 @@ def user_errors() -> Iterator[None]:
         yield
     except (typer.Exit, typer.Abort):
         raise
+    except SystemExit as error:  # a task's module that calls sys.exit while it is imported
+        typer.echo(f"flwr-fbo: the run failed: the task called sys.exit({error.code!r})", err=True)
+        raise typer.Exit(FAILED) from error
     except (ValueError, ImportError) as error:
         typer.echo(f"flwr-fbo: {error}", err=True)
         raise typer.Exit(USAGE) from error
@@ -47,8 +59,11 @@ def user_errors() -> Iterator[None]:
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115, PTH123
         raise typer.Exit(0) from error
     except (RuntimeError, OSError, ArithmeticError) as error:
-        from flwr_fbo.runs.files import RunDirectoryError
+        from flwr_fbo.runs.files import RunDirectoryError, WrongRunDirectoryError
 
+        if isinstance(error, WrongRunDirectoryError):
+            typer.echo(f"flwr-fbo: {error}", err=True)
+            raise typer.Exit(USAGE) from error
         what = "" if isinstance(error, RunDirectoryError) else "the run failed: "
         typer.echo(f"flwr-fbo: {what}{error}", err=True)
         raise typer.Exit(FAILED) from error

@@ -12,16 +12,21 @@ from typing import Annotated, Any
 
 import typer
 
+from flwr_fbo.cli.cite import cite
 from flwr_fbo.cli.common import (
     FAILED,
     INTERRUPTED,
     assignments,
+    baselines,
     clean_stdout,
     user_errors,
 )
+from flwr_fbo.cli.doctor import doctor
+from flwr_fbo.cli.export import export
 from flwr_fbo.cli.lists import data, strategies, tasks
 from flwr_fbo.cli.privacy import audit, privacy
 from flwr_fbo.cli.reproduce import reproduce
+from flwr_fbo.cli.track import TrackerName, track
 
 app = typer.Typer(
     add_completion=False,
@@ -58,10 +63,15 @@ def _root(
 ) -> None:
     """Federated Bayesian optimisation with real privacy, on Flower.
 
-    Begin with: flwr-fbo run digits --agents 30 --epsilon 5
+    Begin with: flwr-fbo run digits --agents 30 --epsilon 5 --compare alone,random
 
-    Exit codes: 0 after success, 1 when a run failed or is not complete, 2 for a
-    mistake in the command, 130 after Ctrl-C.
+    In Flower's words, an agent is a ClientApp on a SuperNode, and a strategy is a
+    Strategy of the ServerApp. In Optuna's words, an evaluation is a trial, an agent's
+    evaluations are a study with the direction maximize, and the parameters are a search
+    space.
+
+    Exit codes: 0 after success, 1 when a run or a check failed, 2 for a mistake in the
+    command, 130 after Ctrl-C.
     """
 
 
@@ -74,10 +84,16 @@ def run(
         str, typer.Option(help="A strategy that `flwr-fbo strategies` lists.")
     ] = "dp-fts-de",
     agents: Annotated[
-        int, typer.Option(help="Number of agents; 0 is as many as the data have parties.")
+        int,
+        typer.Option(
+            help="Number of agents (Flower: SuperNodes); 0 is as many as the data have parties."
+        ),
     ] = 0,
     rounds: Annotated[
-        int, typer.Option(help="Evaluations that each agent makes after its initial points.")
+        int,
+        typer.Option(
+            help="Evaluations (Optuna: trials) that each agent makes after its initial points."
+        ),
     ] = 20,
     seed: Annotated[int, typer.Option(help="Seed of everything but privacy noise.")] = 0,
     epsilon: Annotated[
@@ -99,11 +115,16 @@ def run(
         EngineName, typer.Option(help="ray: Flower's simulation engine. inline: this process.")
     ] = EngineName.RAY,
     compare: Annotated[
-        str,
+        list[str] | None,
         typer.Option(
-            help="Names of baselines, comma-separated; each makes as many evaluations as the run."
+            help="Baselines: names, comma-separated, such as alone,tpe,random; or one name with "
+            'settings, such as "dp-fts-de epsilon=2"; may be repeated. alone is the same agent '
+            "without the others, tpe is Optuna's. Each makes as many evaluations as the run."
         ),
-    ] = "",
+    ] = None,
+    track: Annotated[
+        TrackerName | None, typer.Option(help="Tracker that rounds and scores are logged to.")
+    ] = None,
     run_dir: Annotated[
         Path | None,
         typer.Option(help="Directory of the run; where unset, a new one below flwr-fbo-runs."),
@@ -117,7 +138,7 @@ def run(
     TASK is one that `flwr-fbo tasks` lists, or module:attribute of your own, importable from
     this directory. `flwr-fbo strategies NAME` lists the settings that --set takes.
 
-    Example: flwr-fbo run digits --agents 30 --epsilon 5 --compare local-ts,random
+    Example: flwr-fbo run digits --agents 30 --epsilon 5 --compare alone,random
     """
     # An option that was not given is left out, so that a preset or the method's default applies.
     given: dict[str, Any] = {"task": task, "strategy": strategy, "agents": agents}
@@ -128,12 +149,14 @@ def run(
         given["budget"] = budget
     if data_dir is not None:
         given["data-dir"] = str(data_dir)
+    if track is not None:
+        given["track"] = track.value
     with user_errors(), clean_stdout(as_json) as stdout:
         # Imported here, so that `--help` and mistakes need not wait for Flower.
         from flwr_fbo.simulation.simulate import simulate_run
 
         given |= assignments(settings or [])
-        others = [name for name in compare.split(",") if name]
+        others = baselines(compare or [])
         result, text = simulate_run(given, engine.value, run_dir, others, sys.stderr)
         print(json.dumps(result) if as_json else text, file=stdout, flush=True)
         if not result["complete"]:
@@ -153,8 +176,8 @@ def resume(
         list[str] | None,
         typer.Option(
             "--set",
-            help="A new value of patience, target-score, max-evaluations, max-seconds, timeout or "
-            "data-dir, as key=value; `none` drops a stopping rule; may be repeated.",
+            help="A new value of patience, target-score, max-evaluations, max-seconds, timeout, "
+            "track or data-dir, as key=value; `none` drops a stopping rule; may be repeated.",
         ),
     ] = None,
     engine: Annotated[
@@ -209,6 +232,9 @@ def report(
 @app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the app and of its directory.")],
+    publisher: Annotated[
+        str, typer.Option(help="Account at Flower Hub; where unset, the name of the app.")
+    ] = "",
 ) -> None:
     """Write a new Flower app with a task of your own, which `flwr run .` runs at once.
 
@@ -219,7 +245,7 @@ def new(
     with user_errors():
         from flwr_fbo.cli.new_app import new_app
 
-        root = new_app(name, Path())
+        root = new_app(name, Path(), publisher)
         print(f"The app is in {root}. Next:\n\n    cd {root}\n    flwr run . --stream\n")
 
 
@@ -228,7 +254,7 @@ def _exit_code(stopped_early: str) -> int:
     return INTERRUPTED if stopped_early == "interrupted" else FAILED
 
 
-for command in (privacy, audit, tasks, data, strategies):
+for command in (privacy, audit, tasks, data, strategies, doctor, cite, export, track):
     app.command()(command)
 app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(reproduce)
 

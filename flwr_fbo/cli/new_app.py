@@ -1,12 +1,19 @@
-"""The command ``flwr-fbo new NAME``, which writes a Flower app with a task of the user's own."""
+"""The command ``flwr-fbo new NAME``, which writes a Flower app with a task of the user's own.
+
+The app has what Flower Hub asks for: the version of its format, the version of Flower that it was
+written for, a licence file, a publisher, and a list of the files that belong to it.
+"""
 
 from __future__ import annotations
 
 import keyword
+import re
+from importlib.metadata import version
 from pathlib import Path
 from string import Template
 
 from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.flower_versions import OLDEST
 
 _PROJECT = Template("""\
 [build-system]
@@ -16,17 +23,27 @@ build-backend = "hatchling.build"
 [project]
 name = "$name"
 version = "0.1.0"
+requires-python = ">=3.11"
 description = "Hyperparameters tuned by several parties together, with flwr-fbo"
-license = "Apache-2.0"
-# `flwr run` installs these packages into a new environment. flwr-fbo and its dependencies come from
-# the environment that runs Flower. Add the other packages that your task imports.
-dependencies = []
+license = { file = "LICENSE" }
+# Before each run, Flower installs these packages at every node, except flwr. Add the packages that
+# your task imports, and `flwr-fbo` where the nodes do not have it already.
+dependencies = ["flwr>=$oldest"]
+
+# Without this line, Flower would download the packages that flwr needs for every run, although the
+# node has them.
+[tool.uv]
+override-dependencies = ["flwr; python_version < '3'"]
 
 [tool.hatch.build.targets.wheel]
 packages = ["$module"]
 
 [tool.flwr.app]
-publisher = "$module"
+# To publish the app on Flower Hub, put the name of your account here: `flwr app publish .`
+publisher = "$publisher"
+fab-format-version = 1
+flwr-version-target = "$target"
+fab-include = ["$module/**/*.py", "README.md", "LICENSE"]
 
 [tool.flwr.app.components]
 serverapp = "flwr_fbo.strategies.server_app:app"
@@ -43,6 +60,7 @@ rounds = 20
 seed = ""
 run-name = ""
 timeout = ""
+track = ""
 """)
 
 _TASK = '''\
@@ -79,6 +97,24 @@ _README = Template("""\
 # $name
 
 Several parties tune the hyperparameters of `$module/task.py` together, under differential privacy.
+Each party runs one node, and keeps its data and its scores.
+
+## Nodes and data
+
+Any number of nodes from two on. The more parties, the less the privacy costs: with 30 nodes and
+epsilon 5 the parties help one another, and with two nodes the noise is larger than what they say.
+
+The function `load` in `$module/task.py` returns the data of one party. As it stands, it makes up
+data, so that the app runs at once. In a deployment, read your own data there. The configuration of
+a node can say where they are:
+
+    flower-supernode ... --node-config "partition-id=0 num-partitions=30 data='clinic.npz'"
+
+## To run it
+
+Install flwr-fbo at every node, with the packages that the task imports:
+
+    pip install 'flwr-fbo[simulation]'
 
 To try the task in one process, without Flower's simulation engine:
 
@@ -90,24 +126,41 @@ To run it as a Flower app, in a simulation or in a deployment:
 
 Flower simulates two parties by default. For ten parties, add
 `--federation-config "num-supernodes=10 client-resources-num-cpus=1"`.
+
+## What the nodes share
+
+Each party sends one vector in a few of the rounds, and the server adds noise to their sum. The run
+writes down what this guarantees: `flwr-fbo privacy --statement RUN`.
 """)
 
+#: The licence of the app; a user who chooses another one replaces the file.
+_LICENCE = Path(__file__).with_name("app_licence.txt")
+#: The form of the names that Flower accepts.
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,31}")
 
-def new_app(name: str, folder: Path) -> Path:
+
+def new_app(name: str, folder: Path, publisher: str = "") -> Path:
     """Write a Flower app into a new folder of the same name, and return the folder."""
     module = name.replace("-", "_").lower()
-    if not module.isidentifier() or keyword.iskeyword(module) or not module.isascii():
+    if not _NAME.fullmatch(name) or name.endswith("-") or keyword.iskeyword(module):
         raise SettingsError(
-            "`NAME` must consist of letters, digits, - and _, begin with a letter, and be no "
-            f"keyword of Python, but got {name!r}"
+            "`NAME` must consist of at most 32 letters, digits and -, begin with a letter, and be "
+            f"no keyword of Python, but got {name!r}"
         )
     root = folder / name
     if root.exists():
         raise SettingsError(f"`NAME` must be the name of a new directory, but {root} exists")
-    names = {"name": name, "module": module}
+    names = {
+        "name": name,
+        "module": module,
+        "publisher": publisher or name,
+        "oldest": OLDEST,
+        "target": version("flwr"),
+    }
     files = {
         "pyproject.toml": _PROJECT.substitute(names),
         "README.md": _README.substitute(names),
+        "LICENSE": _LICENCE.read_text(encoding="utf-8"),
         ".gitignore": "__pycache__/\nflwr-fbo-runs/\n*.fab\n",
         f"{module}/__init__.py": f'"""{name}."""\n',
         f"{module}/task.py": _TASK,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,10 +17,18 @@ if TYPE_CHECKING:
     from flwr_fbo.methods.dp_fts_de.schedule_audit import ScheduleAudit
     from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
     from flwr_fbo.privacy.audit import AuditResult
-    from flwr_fbo.privacy.forecast import PrivacyForecast
+    from flwr_fbo.privacy.forecast import PrivacyForecast, SecureForecast
     from flwr_fbo.privacy.publishing import PublishedModel
     from flwr_fbo.privacy.statement import PrivacyStatement
     from flwr_fbo.privacy.trainings import Training
+
+
+class Aggregation(StrEnum):
+    """Who adds the noise of the releases."""
+
+    central = "central"
+    secure = "secure"
+
 
 #: What is audited where no epsilon, noise or run is given. Of 7 agents in 4 sub-regions, one is
 #: alone at home and has the largest weights by far; releases are sampled, and more than two.
@@ -53,6 +62,17 @@ def privacy(
     ] = 200,
     regions: Annotated[
         int, typer.Option(help="Number of sub-regions (P), to compare noise with signal.")
+    ] = 1,
+    aggregation: Annotated[
+        Aggregation,
+        typer.Option(help="Who adds the noise: the server, or the agents in secure sums."),
+    ] = Aggregation.central,
+    secure_threshold: Annotated[
+        float,
+        typer.Option(help="Share of the agents without whose answers a secure sum is abandoned."),
+    ] = 2.0 / 3.0,
+    secure_colluding: Annotated[
+        int, typer.Option(help="Agents that may tell the server all they know, in a secure sum.")
     ] = 1,
     publish: Annotated[
         Path | None,
@@ -93,6 +113,9 @@ def privacy(
     (without a range, an agent's vector is a tenth shorter). With --noise-multiplier and
     --sampling-rate there is one release per round, as in the paper.
 
+    With --aggregation secure, the agents add the noise in secure sums, and epsilon holds against
+    the server too.
+
     With --publish the command prints what a party's published model costs the people in its data.
     All trainings of the search count, not only that of the winner. --delta is then the total
     delta; where unset, 1e-5, or twice the sum over the trainings.
@@ -118,24 +141,18 @@ def privacy(
             )
         else:
             made = _forecast(
-                agents, rounds, epsilon, noise_multiplier, sampling_rate, delta, features, regions
-            )
+                agents, rounds, epsilon, noise_multiplier, sampling_rate, delta, features, regions,
+                _secure(aggregation, secure_threshold, secure_colluding),
+            )  # fmt: skip
         print(json.dumps(made.to_dict()) if as_json else made.to_text())
 
 
 def _statement(run: Path) -> PrivacyStatement:
     """Return the privacy statement of a run directory."""
-    from flwr_fbo.privacy.statement import PrivacyStatement
-    from flwr_fbo.runs.files import RunDirectoryError
     from flwr_fbo.runs.files.directory import RunDirectory
+    from flwr_fbo.runs.files.statement import read_statement
 
-    content = RunDirectory(run).read_json("privacy.json")
-    try:
-        return PrivacyStatement.from_dict(content)
-    except (KeyError, TypeError, AttributeError) as error:
-        raise RunDirectoryError(
-            f"{run / 'privacy.json'} holds no privacy statement: {error!r}"
-        ) from None
+    return read_statement(RunDirectory(run))
 
 
 def _forecast(
@@ -147,6 +164,7 @@ def _forecast(
     delta: float | None,
     features: int,
     regions: int,
+    secure: SecureForecast | None,
 ) -> PrivacyForecast:
     """Return the cost of a run, with the releases that the default settings plan for epsilon."""
     from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
@@ -156,7 +174,7 @@ def _forecast(
     if epsilon is not None:
         settings = DPFTSDESettings(
             epsilon=epsilon, delta=delta, sampling_rate=sampling_rate,
-            reward_low=0.0, reward_high=1.0,
+            reward_low=0.0, reward_high=1.0, aggregation="central" if secure is None else "secure",
         )  # fmt: skip
         planned = settings.release_plan(agents, rounds)
         schedule = [t in planned.rounds for t in range(rounds)]
@@ -171,7 +189,17 @@ def _forecast(
         schedule=schedule,
         features=features,
         regions=regions,
+        secure=secure,
     )
+
+
+def _secure(aggregation: Aggregation, share: float, colluding: int) -> SecureForecast | None:
+    """Return the secure sums of a planned run, checked as the settings of a run are."""
+    from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
+    from flwr_fbo.privacy.forecast import SecureForecast
+
+    DPFTSDESettings(secure_threshold=share, secure_colluding=colluding)
+    return SecureForecast(share, colluding) if aggregation is Aggregation.secure else None
 
 
 def _training(epsilon: float | None, delta: float, event: Path | None) -> Training:
@@ -196,17 +224,23 @@ def _published(
     path: Path, training: Training, retrained: bool, delta: float | None
 ) -> PublishedModel:
     """Return the cost of publishing a model of the search that a journal records."""
-    from flwr_fbo.core.evaluation import Evaluator
+    from flwr_fbo.core.evaluation import Evaluator, evaluations_of
     from flwr_fbo.privacy.publishing import cost_of_publishing
     from flwr_fbo.runs.files.journal import Journal
 
     if not path.is_file():
         raise SettingsError(f"--publish needs the file of a party's own journal, but got {path}")
-    made = Journal(path, reading=True).read(Evaluator.KIND)
+    journal = Journal(path, reading=True)
+    made = evaluations_of(journal.read(Evaluator.KIND))
+    if journal.lost:
+        raise SettingsError(
+            f"{path} lost {journal.lost} records at its end, so the trainings cannot be counted; "
+            "restore it from a backup"
+        )
     if not made:
         raise SettingsError(f"{path} holds no evaluation, so there is no model to publish")
     # A failed evaluation counts as a training: it used the data, and its failure was seen.
-    failed = sum(record["score"] is None for record in made)
+    failed = sum(evaluation.failed for evaluation in made)
     return cost_of_publishing(training, len(made) + retrained, failed, delta)
 
 

@@ -31,8 +31,12 @@ def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> P
     """
     if not runs:
         raise ValueError("a report needs at least one run directory, but got none")
-    text = render_page([read_run(run) for run in runs])
     path = Path(runs[0]) / "report.html" if out is None else Path(out)
+    if out is not None and not path.parent.is_dir():
+        raise ValueError(
+            f"`out` must lie in a directory that exists, but {path.parent} does not exist"
+        )
+    text = render_page([read_run(run) for run in runs])
     path.write_text(text, encoding="utf-8")
     return path
 

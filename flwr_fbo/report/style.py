@@ -29,11 +29,21 @@ DARK: Mapping[str, str] = {
 
 _CHARTS = """
 svg text { fill:var(--soft); font-size:14px; } svg .small { font-size:12px; }
+svg .inside { fill:var(--paper); }
 .grid { stroke:var(--rule); stroke-width:1; } .level { stroke:var(--soft); stroke-dasharray:5 4; }
 .line { fill:none; stroke:currentColor; stroke-width:2.4; stroke-linejoin:round; }
 .band { fill:currentColor; opacity:.17; }
 .c0 { color:var(--c0); } .c1 { color:var(--c1); } .c2 { color:var(--c2); }
 .c3 { color:var(--c3); } .c4 { color:var(--c4); } .c5 { color:var(--c5); }
+.line.single { stroke:var(--c0); stroke-width:1; opacity:.22; }
+.line.rail { stroke:var(--rule); stroke-width:1.4; } .line.thin { stroke-width:1.4; }
+.line.thread { stroke-width:1.1; opacity:.42; } .line.top { stroke:var(--c1); stroke-width:2;
+  opacity:.75; }
+.t0 { stroke:var(--s0); } .t1 { stroke:var(--s1); } .t2 { stroke:var(--s2); }
+.t3 { stroke:var(--s3); } .t4 { stroke:var(--s4); } .t5 { stroke:var(--s5); }
+.t6 { stroke:var(--s6); } .t7 { stroke:var(--s7); }
+.b0 { fill:var(--c0); } .b1 { fill:var(--soft); opacity:.5; } .b0.line { color:var(--c0); }
+.b1.line { color:var(--soft); } .b0.line, .b1.line { stroke-width:8; }
 .c1.line { stroke-dasharray:7 3; } .c2.line { stroke-dasharray:2 3; }
 .c3.line { stroke-dasharray:9 3 2 3; } .c4.line { stroke-dasharray:12 4; }
 .c5.line { stroke-dasharray:4 4; }
@@ -56,15 +66,25 @@ h3 { font-size:1.1rem; margin:1.8rem 0 .5rem; }
 p { margin:.5rem 0; max-width:46rem; } .lead, footer { color:var(--soft); }
 footer { max-width:66rem; margin:0 auto; padding:0 1rem 2rem; font-size:.85rem; }
 .warn { color:var(--warn); font-weight:600; }
-.tiles { display:flex; flex-wrap:wrap; gap:.6rem; margin:1rem 0; }
-.tiles div { background:var(--card); border-radius:.5rem; padding:.5rem .9rem; font-size:.85rem;
-  color:var(--soft); }
-.tiles b { display:block; font-size:1.3rem; color:var(--ink); }
+.answers { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(100%,14rem),1fr));
+  gap:.8rem; margin:1rem 0; }
+.answers article { background:var(--card); border-radius:.5rem; padding:.7rem 1rem;
+  border-top:3px solid var(--accent); }
+.answers h3 { margin:0; font-size:.85rem; color:var(--soft); font-weight:600; }
+.answers b { display:block; font-size:1.25rem; line-height:1.25; margin:.15rem 0 .3rem;
+  overflow-wrap:anywhere; }
+.answers p { margin:0; font-size:.88rem; color:var(--soft); }
 .charts { display:grid; grid-template-columns:repeat(auto-fit,minmax(min(100%,25rem),1fr));
   gap:1rem; }
 figure { margin:0; background:var(--card); border-radius:.5rem; padding:.7rem; max-width:40rem; }
-figcaption { font-weight:600; font-size:.92rem; margin-bottom:.3rem; }
-figure > svg { width:100%; height:auto; display:block; }
+figure.broad { grid-column:1 / -1; max-width:none; min-width:0; }
+.plot { overflow-x:auto; } figure.broad svg { min-width:44rem; }
+figcaption { font-weight:600; font-size:.92rem; margin-bottom:.2rem; overflow-wrap:anywhere; }
+figure p { margin:.1rem 0 .4rem; font-size:.82rem; color:var(--soft); line-height:1.35; }
+.plot > svg { width:100%; height:auto; display:block; }
+main.pair { max-width:84rem; } .beside { display:grid; gap:1.4rem;
+  grid-template-columns:repeat(auto-fit,minmax(min(100%,25rem),1fr)); }
+.beside > div { min-width:0; }
 .legend { list-style:none; display:flex; flex-wrap:wrap; gap:.2rem 1.1rem; margin:.3rem 0 0;
   padding:0; font-size:.85rem; color:var(--soft); overflow-wrap:anywhere; }
 .legend svg { width:22px; height:10px; margin-right:.4rem; vertical-align:middle; }
@@ -73,7 +93,8 @@ table { border-collapse:collapse; font-size:.88rem; }
 th, td { text-align:left; padding:.25rem .8rem .25rem 0; border-bottom:1px solid var(--rule);
   vertical-align:top; }
 th { color:var(--soft); font-weight:600; }
-td:last-child { min-width:11rem; }
+td { overflow-wrap:break-word; } td:last-child { min-width:8rem; }
+.figures td { white-space:nowrap; font-variant-numeric:tabular-nums; }
 details { margin:.8rem 0; } summary { cursor:pointer; font-weight:600; color:var(--accent); }
 pre { background:var(--card); border-radius:.5rem; padding:.8rem; overflow-x:auto;
   font-size:.8rem; }
@@ -100,5 +121,6 @@ PAGE_STYLE = (
 #: by its light colour, and a white background keeps the chart legible in a dark viewer.
 FILE_STYLE = (
     re.sub(r"var\(--(\w+)\)", lambda found: LIGHT[found[1]], _CHARTS)
-    + "svg { background:#ffffff; font-family:sans-serif; }\n"
+    + "svg { background:#ffffff; font-family:sans-serif; } .paper { fill:#ffffff; }\n"
+    + "svg .title { font-weight:600; fill:#1c2126; }\n"
 )

@@ -1,6 +1,11 @@
 """Small charts as SVG text: axes, curves, bands, dots and bars.
 
 A chart holds no colours. Each mark names a class of the style sheet in ``report/style.py``.
+
+Why our own SVG and neither matplotlib nor plotly: the report must open without a network and
+without a megabyte of JavaScript, follow the reader's choice of light or dark colours, and stay
+legible on a phone. The functions ``plot_*`` in Python return the same charts, so that there is one
+figure of each kind, and no extra to install.
 """
 
 from __future__ import annotations
@@ -107,8 +112,10 @@ class Chart:
         Caption of the figure.
     x, y
         Axes. The vertical axis points up.
-    height
-        Height in the chart's own units. The width is always :data:`WIDTH`.
+    height, width
+        Size in the chart's own units. A chart wider than :data:`WIDTH` spans the page.
+    note
+        What the figure shows, and how to read it: one or two sentences below the title.
     """
 
     name: str
@@ -116,6 +123,8 @@ class Chart:
     x: Axis
     y: Axis
     height: int = HEIGHT
+    width: int = WIDTH
+    note: str = ""
     parts: list[str] = field(default_factory=list)
     legend: list[tuple[str, str]] = field(default_factory=list)
 
@@ -128,7 +137,7 @@ class Chart:
     def px(self, values: Array) -> Array:
         """Return the horizontal positions of values on the x axis."""
         share = (np.asarray(values, dtype=np.float64) - self.x.low) / (self.x.high - self.x.low)
-        return np.asarray(self.left + share * (WIDTH - self.left - RIGHT))
+        return np.asarray(self.left + share * (self.width - self.left - RIGHT))
 
     def py(self, values: Array) -> Array:
         """Return the vertical positions of values on the y axis."""
@@ -157,7 +166,7 @@ class Chart:
     def level(self, value: float, label: str) -> None:
         """Draw a dashed horizontal line across the chart."""
         y = float(self.py(np.array([value]))[0])
-        ends = f'x1="{self.left:g}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
+        ends = f'x1="{self.left:g}" x2="{self.width - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
         self.parts.append(
             f'<line class="level" {ends}/>'
             f'<text class="small" x="{self.left + 6:g}" y="{y - 5:.1f}">{escape(label)}</text>'
@@ -191,11 +200,44 @@ class Chart:
             f"<title>{escape(title)}</title></rect>"
         )
 
+    def cell(self, x: tuple[float, float], y: tuple[float, float], style: str, title: str) -> None:
+        """Draw a rectangle within the axes, which touches the next one without a seam."""
+        left, right = np.clip(self.px(np.array(x)), self.left, self.width - RIGHT)
+        bottom, top = np.clip(self.py(np.array(y)), TOP, self.height - BOTTOM)
+        self.parts.append(
+            f'<rect class="{style}" x="{left:.1f}" y="{top:.1f}" width="{right - left + 0.4:.1f}" '
+            f'height="{bottom - top + 0.4:.1f}"><title>{escape(title)}</title></rect>'
+        )
+
+    def text(
+        self, x: float, y: float, words: str, anchor: str = "start", style: str = "small"
+    ) -> None:
+        """Write small words at a point of the axes, raised by half a letter's height."""
+        px, py = float(self.px(np.array([x]))[0]), float(self.py(np.array([y]))[0])
+        self.parts.append(
+            f'<text class="{style}" x="{px:.1f}" y="{py + 4:.1f}" text-anchor="{anchor}">'
+            f"{escape(words)}</text>"
+        )
+
+    def mark(self, value: float, label: str) -> None:
+        """Draw a dashed vertical line across the chart, with a label beside its upper end."""
+        x = float(self.px(np.array([value]))[0])
+        right = x > (self.left + self.width - RIGHT) / 2  # the label goes where there is room
+        anchor = "end" if right else "start"
+        place = f'x="{x + (-6 if right else 6):.1f}" text-anchor="{anchor}"'
+        ends = f'y1="{TOP}" y2="{self.height - BOTTOM}"'
+        self.parts.append(
+            f'<line class="level" x1="{x:.1f}" x2="{x:.1f}" {ends}/>'
+            f'<text class="small" {place} y="{TOP + 14}">{escape(label)}</text>'
+        )
+
     def figure(self) -> str:
         """Return the chart as an HTML figure with caption and legend, styled by its page."""
+        wide = ' class="broad"' if self.width > WIDTH else ""
+        note = f"<p>{escape(self.note)}</p>" if self.note else ""
         return (
-            f'<figure id="{escape(self.name)}"><figcaption>{escape(self.title)}</figcaption>'
-            f"<svg {self._frame()}>{self._axes()}{''.join(self.parts)}</svg>"
+            f'<figure id="{escape(self.name)}"{wide}><figcaption>{escape(self.title)}</figcaption>'
+            f'{note}<div class="plot"><svg {self._frame()}>{self.drawing()}</svg></div>'
             f"{self._legend()}</figure>"
         )
 
@@ -203,19 +245,24 @@ class Chart:
         """Return the chart without its legend as the text of an SVG file with a style sheet."""
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {self._frame()}><style>{style}</style>\n'
-            + self._axes()
-            + "\n".join(self.parts)
+            + self.drawing()
             + "</svg>\n"
         )
 
+    def drawing(self) -> str:
+        """Return the axes and the marks, without the SVG element around them."""
+        return self._axes() + "\n".join(self.parts)
+
     def _frame(self) -> str:
         """Return the attributes of the SVG element."""
-        return f'viewBox="0 0 {WIDTH} {self.height}" role="img" aria-label="{escape(self.title)}"'
+        return (
+            f'viewBox="0 0 {self.width} {self.height}" role="img" aria-label="{escape(self.title)}"'
+        )
 
     def _axes(self) -> str:
         """Return the grid, the labels of the ticks and the names of both axes."""
         floor = self.height - BOTTOM
-        middle, centre = (self.left + WIDTH - RIGHT) / 2, (TOP + floor) / 2
+        middle, centre = (self.left + self.width - RIGHT) / 2, (TOP + floor) / 2
         return (
             "".join(self._x_tick(value, text) for value, text in self.x.ticks)
             + "".join(self._y_tick(value, text) for value, text in self.y.ticks)
@@ -235,7 +282,7 @@ class Chart:
 
     def _y_tick(self, value: float, text: str) -> str:
         y, label = float(self.py(np.array([value]))[0]), shortened_label(text, SIDE_LABEL_LETTERS)
-        ends = f'x1="{self.left:g}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
+        ends = f'x1="{self.left:g}" x2="{self.width - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"'
         # 4.5 lowers the text by half a letter: the middle of its letters meets the grid's line.
         return (
             f'<line class="grid" {ends}/>'
