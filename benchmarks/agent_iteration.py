@@ -14,7 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 
-from flwr_fbo.core.space import Float, Space
+from flwr_fbo.core.space import Categorical, Float, Int, Space
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
@@ -68,6 +68,42 @@ def default_sampler(observations: int, dimension: int) -> ThompsonSampler:
         SharedFunction(weights[None], split_space(agents[0].space, settings.regions))
     )
     return agents[0]
+
+
+#: Spaces that people tune, by their number of dimensions: a tree, a network and boosted trees.
+MIXED: dict[int, Space] = {
+    5: Space({
+        "cp": Float(1e-3, 1.0, log=True), "depth": Int(1, 30), "bucket": Int(1, 100),
+        "split": Int(1, 100), "impute": Categorical(["mean", "median", "hist"]),
+    }),
+    7: Space({
+        "batch": Int(16, 512, log=True), "rate": Float(1e-4, 0.1, log=True),
+        "dropout": Float(0.0, 1.0), "units": Int(64, 1024, log=True),
+        "momentum": Float(0.1, 0.99), "layers": Int(1, 5), "decay": Float(1e-5, 0.1),
+    }),
+    11: Space({
+        "booster": Categorical(["gbtree", "gblinear", "dart"]), "trees": Int(3, 2000, log=True),
+        "eta": Float(1e-4, 1.0, log=True), "gamma": Float(1e-5, 7.0, log=True),
+        "lambda": Float(1e-4, 1e3, log=True), "alpha": Float(1e-4, 1e3, log=True),
+        "sample": Float(0.1, 1.0), "depth": Int(1, 15), "child": Float(2.0, 150.0, log=True),
+        "columns": Float(0.01, 1.0), "impute": Categorical(["mean", "median", "hist"]),
+    }),
+}  # fmt: skip
+
+
+def mixed_sampler(dimension: int, observations: int, seed: int = 0) -> ThompsonSampler:
+    """The default agent over a mixed space, with a shared function as its prior mean."""
+    settings, space, rng = DPFTSDESettings(), MIXED[dimension], np.random.default_rng(seed)
+    kernel = kernel_named("se", feature_lengthscales(settings.features, dimension))
+    wide, first = space.embedding_dimension, np.random.default_rng(0)
+    features = RandomFeatures.draw(kernel, settings.features, wide, first)
+    sampler = ThompsonSampler(space, settings, features, (seed,))
+    for unit in space.sample(observations, rng):
+        sampler.tell(unit, float(-((unit - 0.4) ** 2).sum() + 0.05 * rng.standard_normal()))
+    weights = 0.2 * rng.standard_normal((1, settings.features))
+    sampler.set_shared_function(SharedFunction(weights, split_space(space, 1)))
+    sampler.model()
+    return sampler
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """What the audit of default plans finds, against what they claim.
 
     python -m benchmarks.audit_bounds --out benchmarks/results/audit_bounds.json
-    python -m benchmarks.audit_bounds --table docs/privacy.md
+    python -m benchmarks.audit_bounds --table docs/evidence/audit.md
 
 30 agents and 20 rounds at the defaults of dp-fts-de, for epsilon 1, 4 and 8: the bounds of
 ``flwr-fbo audit --trials`` at 99 % confidence. A bound above the claim would refute the claim. A

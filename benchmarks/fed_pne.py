@@ -1,6 +1,6 @@
 """Fed-PNE, measured: the paper's functions, its theory's shape, privacy, and its comparators.
 
-    python benchmarks/fed_pne.py figures|scaling|rounds|privacy|smoothness|comparators|all
+    python benchmarks/fed_pne.py figures|scaling|rounds|privacy|secure|smoothness|comparators|all
 
 Prints tables in Markdown. One process, one thread; `all` takes about half an hour, of which the
 comparators are most. HCT and Optuna need the extra `benchmarks`.
@@ -18,8 +18,9 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
+from flwr_fbo.core.protocol import Reply
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
@@ -31,6 +32,7 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.privacy.entropy import seeded_entropy
+from flwr_fbo.privacy.secure.noise_share import NoiseShare
 from flwr_fbo.search.box_tree import BoxTree
 from flwr_fbo.tasks.papers.garland import DoubleSineTask, GarlandTask, RoughTask
 from flwr_fbo.tasks.task import Partition
@@ -63,8 +65,10 @@ class WholePhases(FedPNEAgent):
         )
         self.task, self.rng, self.regret = task, np.random.default_rng([seed, number]), 0.0
         self.trace: list[float] = []
+        self.means = np.zeros(0)
 
-    def _rewards(self, phase: int, points: Array) -> Array:
+    def _rewards(self, phase: int, points: Array, counts: Indices) -> Array:
+        points = np.repeat(points, counts, axis=0)
         regret = self.task.optimum() - self.task.function(points[:, 0])
         self.regret += float(regret.sum())
         self.trace.append(self.regret)
@@ -282,6 +286,87 @@ def privacy() -> None:
     )
 
 
+def secure() -> None:
+    """Regret of a whole agent's promise: its own noise on its own means, or a secure sum."""
+    task = {"client_offset": 0.0, "perturbation": 0.2}
+    low, high = (e + s for e, s in zip(GarlandTask().extremes, (-0.3, 0.3), strict=True))
+    scale = {"reward_low": low, "reward_high": high}
+    seeds = range(100, 110)
+    print("\n## A whole agent's epsilon: Garland, T = 1000, ten runs, delta = 1e-5")
+    print("Regret of an agent that makes the rest of its 1000 pulls at the recommended point.")
+    rows = []
+    for agents in (50, 100, 1000):
+        own = {"epsilon": 4.0, "most_means": 30}
+        by_sums = {**own, "aggregation": "secure"}
+        for name, values, lost in (
+            ("none", {}, 0.0),
+            ("epsilon 4, secure sum", by_sums, 0.0),
+            ("the same, a third lost", by_sums, 1 / 3),
+            ("the same, `most-means` 64", {**by_sums, "most_means": 64}, 0.0),
+            ("`most-means` 64, a third lost", {**by_sums, "most_means": 64}, 1 / 3),
+            ("epsilon 4, own noise", own, 0.0),
+        ):
+            rows.append((agents, name, *_secure_row(agents, seeds, task, lost, scale | values)))
+    table("M | promise | regret at T = 1000 | gap | pulls of the search | epsilon spent", *rows)
+
+
+def _secure_row(
+    agents: int, seeds: range, task: dict[str, float], lost: float, values: dict[str, Any]
+) -> tuple[str, ...]:
+    """Return regret, gap, pulls and epsilon of some runs."""
+    regrets, gaps, pulls, spent = [], [], [], 0.0
+    for seed in seeds:
+        try:
+            server = FedPNEServer(LINE, agents, FedPNESettings(**values), seed)
+        except SettingsError:
+            return ("the budget does not pay for one phase", "-", "-", "-")
+        tasks = tasks_of(GarlandTask, agents, seed, **task)
+        parties = [WholePhases(server, t, n, seed) for n, t in enumerate(tasks)]
+        alive = np.random.default_rng(seed).permutation(agents)[: agents - int(lost * agents)]
+        while not server.finished:
+            _open_phase(server, parties, [int(n) for n in alive])
+        end = summarise(server)
+        made = end["pulls_per_agent"]
+        best = GarlandTask().expected(end["recommended"]["params"])
+        gaps.append(GarlandTask().optimum() - best)
+        searching = float(np.mean([parties[n].regret for n in alive]))
+        regrets.append(searching + (1000 - made) * gaps[-1])
+        pulls.append(made)
+        spent = max(spent, server.statement().spent or 0.0)
+    shown = f"{spent:.3g}" if spent else "-"
+    gap = f"{np.mean(gaps):.3f} ± {np.std(gaps):.3f}"
+    return (spread(regrets), gap, f"{np.mean(pulls):.0f}", shown)
+
+
+def _open_phase(server: FedPNEServer, parties: list[WholePhases], alive: list[int]) -> None:
+    """Run a phase; a secure sum is drawn as it is without masks, which is the same bit for bit."""
+    opened = server._sum
+    if opened is None:
+        asked = server.requests(alive)
+        replies = {}
+        for n, request in asked.items():
+            party = parties[n]
+            if server.secure_plan is None:
+                replies[n] = party.answer(request)
+                continue
+            counts = request.arrays["pulls"].astype(np.int64)
+            phase = int(request.values["phase"])
+            rewards = party._rewards(phase, *party._points(request, phase, counts))
+            node = np.repeat(np.arange(len(counts)), counts)
+            party.means = np.bincount(node, np.clip(rewards, 0, 1)) / counts
+            replies[n] = Reply()
+        server.close(replies)
+        return
+    plan, terms = server.secure_plan, opened.terms
+    share, entropy = NoiseShare.of(terms), seeded_entropy(server.round)
+    total = sum(share.contribution(parties[n].means - 0.5, entropy) for n in alive)
+    assert plan is not None
+    assert server.budget is not None
+    server.budget.charge(plan.event(terms.length, terms.release, replaced=True))
+    server._sum = None
+    server._end_phase(share.lattice.values(total) / len(alive) + 0.5, len(alive))
+
+
 def smoothness() -> None:
     """What wrong smoothness costs, and what running several searches at once gives back."""
     print("\n## Unknown smoothness: M = 50, T = 1000, ten runs")
@@ -393,7 +478,8 @@ def _compare(
 
 
 PARTS = {
-    part.__name__: part for part in (figures, scaling, rounds, privacy, smoothness, comparators)
+    part.__name__: part
+    for part in (figures, scaling, rounds, privacy, secure, smoothness, comparators)
 }
 
 

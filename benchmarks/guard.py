@@ -21,13 +21,17 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.agent_iteration import default_sampler, sampler_with
+from benchmarks.agent_iteration import default_sampler, mixed_sampler, sampler_with
+from flwr_fbo.clients.client_app import simulated_client_app
+from flwr_fbo.core import evaluation_groups
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
+from flwr_fbo.methods.ldp.server import RewardServer
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.privacy.accountants import make_accountant
@@ -38,7 +42,12 @@ from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.search.box_tree import BoxTree
 from flwr_fbo.search.regions import split_space
 from flwr_fbo.simulation.engine import run
+from flwr_fbo.simulation.in_process_grid import InProcessGrid
+from flwr_fbo.strategies.server_app import serve
 from flwr_fbo.tasks.papers.garland import GarlandTask
+
+#: Calls of a query in eleven mixed dimensions.
+MOST_MIXED = 6000
 
 
 @dataclass(frozen=True)
@@ -54,9 +63,13 @@ class Guard:
         return self.found <= self.most
 
 
-def calls(work: Callable[[], object]) -> int:
-    """How many functions a piece of work calls; made twice, the first time to fill caches."""
+def calls(work: Callable[[], object], turns: int = 1) -> int:
+    """How many functions a piece of work calls, least of several turns; caches are filled first."""
     work()
+    return min(_calls_of_one(work) for _ in range(turns))
+
+
+def _calls_of_one(work: Callable[[], object]) -> int:
     profile = cProfile.Profile()
     profile.runcall(work)
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
@@ -83,6 +96,9 @@ def agent() -> Iterator[Guard]:
     yield Guard("calls of a message", calls(lambda: sampler.message(1)), 280)
     default = default_sampler(60, 2)
     yield Guard("calls of a query of the default agent", calls(lambda: default.ask(1)), 1200)
+    mixed = mixed_sampler(11, 45)
+    found = calls(lambda: mixed.ask(1))
+    yield Guard("calls of a query in eleven mixed dimensions", found, MOST_MIXED)
     few, many = sampler_with(300, 2, 100), sampler_with(4800, 2, 100)
     grown = ratio(lambda: _anew(many), lambda: _anew(few), 4)
     yield Guard("query with 4,800 observations over 300 (cubic: 4,096)", grown, 8)
@@ -133,19 +149,54 @@ def search() -> Iterator[Guard]:
 def shell() -> Iterator[Guard]:
     """Around an evaluation: journals, records, checkpoints and Flower's messages, in process."""
     agents, rounds = 20, (2, 6)
-    counts = [calls(partial(federation, agents, count)) for count in rounds]
-    found = (counts[1] - counts[0]) / (agents * (rounds[1] - rounds[0]))
-    yield Guard("calls of a message there and back, random search", found, 1700)
+    for told, messages, most in (("request", False, 600), ("message", True, 1750)):
+        counts = [calls(partial(federation, agents, count, messages)) for count in rounds]
+        found = (counts[1] - counts[0]) / (agents * (rounds[1] - rounds[0]))
+        yield Guard(f"calls of a {told} there and back, random search", found, most)
+    plays = [_calls_of_plays(agents) for agents in (100, 5000)]
+    yield Guard("calls of a play that one agent is asked for (ldp-tgp)", plays[0], 1500)
+    yield Guard("the same with 5,000 agents over 100", plays[1] / plays[0], 1.1)
+    pulls = [calls(partial(pulled, budget)) for budget in (500, 2500)]
+    found = (pulls[1] - pulls[0]) / 2000
+    yield Guard("calls of a pull that costs nothing (fed-pne)", found, 150)
 
 
-def federation(agents: int, rounds: int) -> None:
-    """Random search of a task that costs nothing, in this process."""
+def federation(agents: int, rounds: int, messages: bool) -> None:
+    """Random search of a task that costs nothing, in this process, with messages or without."""
     given = {"task": "benchmarks.load:free", "strategy": "random", "agents": agents}
-    spec = RunSpec.from_mapping({**given, "rounds": rounds, "initial-points": 1})
+    simulated({**given, "rounds": rounds, "initial-points": 1}, messages)
+
+
+def simulated(given: dict[str, Any], messages: bool = False) -> None:
+    """Simulate a run in this process."""
+    spec = RunSpec.from_mapping(given)
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
-        run(spec, directory, "inline")
+        if messages:
+            clients = simulated_client_app(spec.task, directory.agents)
+            serve(spec, InProcessGrid(clients, given["agents"]), directory)
+        else:
+            run(spec, directory, "inline")
+
+
+def _calls_of_plays(agents: int) -> float:
+    """Calls of one play among agents of whom few are asked."""
+    RewardServer.checkpoint_seconds = 1e9  # how many there are must not depend on the machine
+    given = {"task": "ldp-synthetic", "strategy": "ldp-tgp", "epsilon-per-answer": 1.0}
+    # Two draws of noise in a thousand need more digits, and thousands of calls: at 40 plays, 8 % of
+    # the runs. That all of five turns have such a draw happens once in 300,000 times.
+    counts = [
+        calls(partial(simulated, {**given, "agents": agents, "budget": plays}), turns=5)
+        for plays in (10, 40)
+    ]
+    return (counts[1] - counts[0]) / 30
+
+
+def pulled(budget: int) -> None:
+    """Fed-PNE with two agents, on a function that costs nothing."""
+    evaluation_groups.GROUP_SECONDS = 1e9  # the size of a group must not depend on the machine
+    simulated({"task": "garland", "strategy": "fed-pne", "agents": 2, "budget": budget})
 
 
 def imports() -> Iterator[Guard]:

@@ -213,7 +213,9 @@ def run(faults: Sequence[Fault], audit: bool, out: Path | None = None) -> list[O
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--only", nargs="*", default=[], help="faults whose name has these words")
+    parser.add_argument(
+        "--only", nargs="*", default=[], help="faults whose name has all these words"
+    )
     parser.add_argument("--skip-audit", action="store_true", help="run the tests alone")
     parser.add_argument("--out", type=Path, help="JSON file in which the outcomes are replaced")
     parser.add_argument("--table", type=Path, help="write the saved table into this page")
@@ -222,6 +224,8 @@ def main() -> None:
         given.table.write_text(with_table(given.table.read_text(), json.loads(SAVED.read_text())))
         return
     chosen = [f for f in FAULTS if all(word in f.name for word in given.only)]
+    if not chosen:
+        parser.error(f"`--only` must be words of the name of a fault, but got {given.only}")
     found = run(chosen, not given.skip_audit, given.out)
     missed = [o.fault for o in found if not o.caught]
     print(f"{len(found)} faults, {len(missed)} not noticed", *missed, sep="\n  ")

@@ -1,6 +1,6 @@
 """Our epsilon against independent computations, in ten settings.
 
-    OMP_NUM_THREADS=1 python -m benchmarks.oracles [--table docs/proofs.md]
+    OMP_NUM_THREADS=1 python -m benchmarks.oracles [--table docs/reference/proofs.md]
 
 Three oracles share no code with the accountant ``pld``, which is built on dp_accounting:
 

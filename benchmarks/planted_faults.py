@@ -43,12 +43,21 @@ class Fault:
 
 MECHANISMS = "privacy/mechanisms.py"
 SERVER = "methods/dp_fts_de/server.py"
+SUMMING_SERVER = "methods/summing_server.py"
 AGGREGATION = "methods/dp_fts_de/aggregation.py"
 LEDGER = "privacy/ledger.py"
 LOCAL = "privacy/local.py"
 LOCAL_AGENT = "methods/thompson/local_privacy.py"
 PNE = "methods/fed_pne/privacy.py"
 LDP = "methods/ldp/agent.py"
+VOTING_SERVER = "methods/voting/server.py"
+TALLY = "methods/voting/tally.py"
+VOTING_AGENT = "methods/voting/agent.py"
+
+ROSTER, ROSTERS = "strategies/roster.py", "flower/test_roster.py"
+PARTY = "privacy/secure/party.py"
+SECURE_SUM = "privacy/test_secure_sum.py"
+SECURE_RUNS = "flower/test_secure_runs.py"
 
 #: The line of GaussianSum.release that draws the noise, which many faults replace.
 DRAWN = "drawn = noise.draw_rounded(noise.GAUSSIAN, self._lattice.units, units.size, entropy)"
@@ -271,9 +280,9 @@ FAULTS = (
         (
             Edit(SERVER, "        self.budget.charge(event)  # line 13, on disk before anything is "
                  "drawn\n", ""),
-            Edit(SERVER, "        self._remember(released, deviation)\n\n    def _remember",
+            Edit(SERVER, "        self._remember(released, deviation, self.round)\n",
                  "        self.budget.charge(event)\n"
-                 "        self._remember(released, deviation)\n\n    def _remember"),
+                 "        self._remember(released, deviation, self.round)\n"),
         ),
         "methods/test_dp_fts_de.py",
         "test_a_release_is_charged_before_anything_is_drawn", True,
@@ -301,7 +310,7 @@ FAULTS = (
     ),
     Fault(
         "the noise is planned at another delta than the one that is claimed",
-        one(SERVER, "s.epsilon, self.delta, rates, s.account, self.agents",
+        one(SERVER, "s.epsilon, self._charged_delta, rates, s.account, self.agents",
             "s.epsilon, 1e-2, rates, s.account, self.agents"),
         "methods/test_dp_fts_de.py",
         "test_a_planned_run_spends_its_budget_and_no_more", True,
@@ -315,8 +324,8 @@ FAULTS = (
     ),
     Fault(
         "epsilon and delta change places at the budget",
-        one(SERVER, "PrivacyBudget(s.epsilon or math.inf, self.delta, self._ledger, s.account)",
-            "PrivacyBudget(self.delta, min(0.9, s.epsilon or 0.9), self._ledger, s.account)"),
+        one(SERVER, "s.epsilon or math.inf, self._charged_delta, self._ledger, s.account",
+            "self._charged_delta, min(0.9, s.epsilon or 0.9), self._ledger, s.account"),
         "runs/test_release_files.py",
         "test_a_crash_between_release_and_checkpoint_leaves_no_stale_release",
     ),
@@ -555,5 +564,164 @@ FAULTS = (
         one(PNE, "math.sqrt(settings.most_means) * sigma", "sigma"),
         "methods/test_fed_pne_privacy.py",
         "test_the_guarantee_for_one_user_is_the_composition_of_all_nodes",
+    ),
+    # -- the vote
+    Fault(
+        "votes are released without a charge",
+        one(VOTING_SERVER, "self.budget.charge(event)  # on disk before anything is drawn", "pass"),
+        "methods/test_voting.py",
+        "test_only_the_last_round_asks_for_votes_and_it_is_charged_once",
+    ),
+    Fault(
+        "the charge of the votes comes after their noise",
+        one(VOTING_SERVER,
+            "        self.budget.charge(event)  # on disk before anything is drawn\n"
+            "        drawn = self.tally.draw_release(votes, self.round, self._entropy)\n",
+            "        drawn = self.tally.draw_release(votes, self.round, self._entropy)\n"
+            "        self.budget.charge(event)\n"),
+        "methods/test_voting.py",
+        "test_the_charge_is_on_disk_before_the_noise_is_drawn",
+    ),
+    Fault(
+        "votes that a crash lost are released again",
+        one(VOTING_SERVER,
+            "        if self.budget.would_exceed(event):\n",
+            "        if self.budget.would_exceed(event):\n"
+            "            self.budget = PrivacyBudget(math.inf, self.delta, MemoryLedger())\n"
+            "        if False:\n"),
+        "methods/test_voting.py",
+        "test_a_release_that_a_crash_lost_is_not_drawn_again",
+    ),
+    Fault(
+        "the sensitivity of absent votes is used for replaced ones",
+        one("methods/voting/settings.py",
+            'math.sqrt(self.votes if self.neighbours == "absent" else 2 * self.votes)',
+            "math.sqrt(self.votes)"),
+        "methods/test_voting.py",
+        "test_the_sensitivity_is_the_largest_distance_of_two_honest_neighbours",
+    ),
+    Fault(
+        "votes below zero count",
+        one(TALLY, "rows = np.clip(rows, 0.0, 1.0)", "rows = np.clip(rows, -1.0, 1.0)"),
+        "methods/test_voting.py",
+        "test_a_replys_votes_are_bounded_and_honest_votes_are_not_changed",
+    ),
+    Fault(
+        "an agent votes again when it is asked again",
+        one(VOTING_AGENT, "        if sent:\n", "        if sent and not voting:\n"),
+        "methods/test_voting.py",
+        "test_an_agent_votes_once_whatever_it_is_asked_later",
+    ),
+    Fault(
+        "votes leave a party with a limit without noise",
+        one(VOTING_AGENT,
+            "votes = budget.answer(mechanism, votes, self._entropy, round)",
+            "budget.answer(mechanism, votes, self._entropy, round)"),
+        "methods/test_voting.py",
+        "test_an_owners_limit_adds_noise_and_pays_for_one_vote",
+    ),
+    # -- secure sums
+    Fault(
+        "the masks of a secure sum are those of the sum before",
+        one(PARTY, "channel, mask, seed = (p.new_secret(self._entropy) for _ in range(3))",
+            "channel, mask, seed = (\n"
+            "            (self._state.channel, self._state.mask, self._state.seed)\n"
+            "            if self._state.mask\n"
+            "            else (p.new_secret(self._entropy) for _ in range(3))\n"
+            "        )"),
+        SECURE_SUM, "test_another_sum_has_other_secrets_and_ends_the_one_before",
+    ),
+    Fault(
+        "the secrets of a secure sum's masks stay on the disk",
+        one(PARTY, "state.mask = state.seed = 0", "pass"),
+        SECURE_SUM, "test_the_secrets_of_a_mask_are_gone_before_the_masked_vector_leaves",
+    ),
+    Fault(
+        "a leg of a secure sum is answered twice",
+        one(PARTY, "if self._state.leg != LEGS.index(leg):",
+            "if self._state.leg < LEGS.index(leg):"),
+        SECURE_SUM, "test_no_leg_is_answered_twice_and_no_mask_is_made_twice",
+    ),
+    Fault(
+        "the masks of a secure sum are from a biased generator",
+        one("privacy/secure/primitives.py", 'dtype="<u8").astype(np.uint64)',
+            'dtype="<u8").astype(np.uint64) >> np.uint64(1)'),
+        SECURE_SUM, "test_what_the_server_is_sent_is_uniform_whatever_the_vector",
+    ),
+    Fault(
+        "one share of a secure sum's secret is given to all neighbours",
+        one(PARTY, "zip(neighbours, of_seed[1:], of_mask[1:], strict=True)",
+            "zip(neighbours, of_seed[1:2] * len(neighbours), of_mask[1:], strict=True)"),
+        SECURE_SUM, "test_a_share_that_is_given_twice_counts_once",
+    ),
+    Fault(
+        "a secure sum is opened for a list of survivors that few confirmed",
+        one(PARTY, "if len(agreed) + 1 < state.recover:", "if False:"),
+        SECURE_SUM, "test_two_lists_of_survivors_open_nothing",
+    ),
+    Fault(
+        "a list of survivors below the threshold of a secure sum is confirmed",
+        one(PARTY, "if len(listed) < self.terms.threshold:", "if False:"),
+        SECURE_SUM, "test_a_wrong_list_of_survivors_is_refused",
+    ),
+    Fault(
+        "the noise of a secure sum is enough only where nobody drops out",
+        one("privacy/secure/noise_share.py", "honest = terms.threshold - terms.colluding",
+            "honest = terms.parties"),
+        SECURE_SUM, "test_any_honest_survivors_have_the_noise_that_is_charged",
+    ),
+    Fault(
+        "a party of a secure sum does not clip its vector",
+        one("privacy/secure/noise_share.py",
+            "self._mechanism.quantise(np.asarray(vector)[None, :])[0]",
+            "self.lattice.quantise(np.asarray(vector))"),
+        SECURE_SUM, "test_a_contribution_is_clipped_by_the_party_itself",
+    ),
+    Fault(
+        "keys of a secure sum are accepted from anybody who signs",
+        one("privacy/secure/identity.py", "if name not in pinned:", "if False:"),
+        "privacy/test_secure_identity.py", "test_a_party_of_the_servers_own_is_refused",
+    ),
+    Fault(
+        "a secure sum is charged after the masked vectors have been sent",
+        one(SUMMING_SERVER, 'if opened.leg == "masked":', 'if opened.leg == "confirm":'),
+        SECURE_RUNS, "test_the_charge_is_on_the_disk_before_any_masked_vector_is_asked_for",
+    ),
+    Fault(
+        "an agent takes part in more secure sums than were planned",
+        one("methods/secure_sum.py", 'if self._state["masked"] + used > self._plan.allowance:',
+            "if False:"),
+        SECURE_RUNS, "test_an_agent_sends_no_more_masked_vectors_than_were_planned",
+    ),
+    Fault(
+        "a stranger takes the place of an agent that is away",
+        one(ROSTER, "if place.node != node and not same_owner:", "if False:"),
+        ROSTERS, "test_nobody_else_takes_an_agents_place",
+    ),
+    Fault(
+        "the node of an agent claims a second agent",
+        one(ROSTER, "if self._place(home).used:", "if False:"),
+        ROSTERS, "test_the_node_of_one_agent_cannot_be_a_second_one",
+    ),
+    Fault(
+        "two nodes speak for one agent at the same time",
+        one(ROSTER, "if self._node_of.get(agent, node) != node:", "if False:"),
+        ROSTERS, "test_two_nodes_cannot_be_one_agent",
+    ),
+    Fault(
+        "an agent that has taken part loses its place while it is away",
+        one(ROSTER, "if place is None or place.used or place.node in present:",
+            "if place is None or place.node in present:"),
+        ROSTERS, "test_places_that_were_never_used_are_freed",
+    ),
+    Fault(
+        "the nodes that the server's operator has fixed are not checked",
+        one(ROSTER, "if self._fixed[number] != node:", "if False:"),
+        ROSTERS, "test_the_operator_may_fix_the_node_of_each_agent",
+    ),
+    Fault(
+        "the server keeps the secrets of owners",
+        one(ROSTER, "return hashlib.sha256(secret.encode()).hexdigest()", "return secret"),
+        "flower/test_identity.py", "test_the_server_keeps_and_logs_no_secret",
     ),
 )  # fmt: skip

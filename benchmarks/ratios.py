@@ -29,7 +29,7 @@ from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 
-from benchmarks.agent_iteration import default_sampler, sampler_with
+from benchmarks.agent_iteration import MIXED, default_sampler, mixed_sampler, sampler_with
 from benchmarks.pages import filled, table
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
@@ -145,6 +145,45 @@ def agent() -> Iterator[Ratio]:
         yield Ratio(
             f"agent iteration / Optuna {name}, {OBSERVATIONS} observations", found[1:], "ms",
             most, "ours also makes the message for the federation",
+        )  # fmt: skip
+
+
+def mixed() -> Iterator[Ratio]:
+    """One ask in a space of reals, integers and categories against Optuna's, 45 scores each."""
+    if importlib.util.find_spec("optuna") is None:
+        yield from _left_out("ask in mixed spaces against Optuna's TPE", "optuna")
+        return
+    import optuna
+
+    from flwr_fbo.methods.comparators.optuna_space import distributions_of, params_of
+
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+    failed = optuna.trial.TrialState.FAIL
+    for dimension, space in MIXED.items():
+        sampler, distributions = mixed_sampler(dimension, 45), distributions_of(space)
+        tpe = optuna.samplers.TPESampler(seed=0)
+        study = optuna.create_study(direction="maximize", sampler=tpe)
+        model = sampler.own_model
+        for unit, score in zip(model.units, model.scores.tolist(), strict=True):
+            params = params_of(space, unit)
+            made = optuna.trial.create_trial(
+                params=params, distributions=distributions, value=score
+            )
+            study.add_trial(made)
+
+        def ours(i: int, sampler: Any = sampler) -> None:
+            for t in range(5):
+                sampler.ask(1 + 5 * i + t)
+
+        def theirs(i: int, study: Any = study, distributions: Any = distributions) -> None:
+            for _ in range(5):
+                study.tell(study.ask(distributions), state=failed)
+
+        yield Ratio(
+            f"ask / Optuna TPE, {dimension} mixed dimensions",
+            [(a / 5, b / 5) for a, b in turns(ours, theirs, 9)], "ms", 1.2,
+            "with a shared function; 45 scores",
         )  # fmt: skip
 
 
@@ -475,8 +514,8 @@ def _left_out(name: str, package: str) -> Iterator[Ratio]:
 
 SECTIONS: dict[str, Callable[[], Iterator[Ratio]]] = {
     section.__name__: section
-    for section in (agent, gp, search, features, aggregation, elimination, accounting, imports,
-                    flower, rounds, process, deployment)
+    for section in (agent, mixed, gp, search, features, aggregation, elimination, accounting,
+                    imports, flower, rounds, process, deployment)
 }  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """What things cost as they grow: an agent's step, the server's sum, whole federations, bytes.
 
-    python -m benchmarks.scale [agent server federation wire axis plan] [--quick] [--out DIR]
-    python -m benchmarks.scale --table docs/scale.md
+    python -m benchmarks.scale [agent server federation plays wire axis plan] [--quick] [--out DIR]
+    python -m benchmarks.scale --table docs/evidence/scale.md
 
 Prints tables, saves scale.json and charts as SVG under DIR; ``--table`` writes what is saved into
 a page. CPU seconds of one thread (OMP_NUM_THREADS=1).
@@ -39,6 +39,7 @@ from flwr_fbo.report.svg import Chart
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.search.regions import split_space
+from flwr_fbo.simulation.engine import run
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies.server_app import serve
 
@@ -132,24 +133,57 @@ def server(quick: bool) -> Rows:
 
 def federation(quick: bool) -> Rows:
     """Whole simulated federations in this process, on a task that costs nothing."""
+    methods = {
+        "dp-fts-de": {"epsilon": 5.0, "accountant": "rdp", "refit-every": 0, "features": 50},
+        "random": {},
+    }  # fmt: skip
     rows: Rows = []
     for agents, rounds in ((100, 2),) if quick else ((1_000, 3), (10_000, 2)):
-        given = {
-            "task": "benchmarks.load:free", "strategy": "dp-fts-de", "agents": agents,
-            "rounds": rounds, "epsilon": 5.0, "accountant": "rdp", "initial-points": 1,
-            "refit-every": 0, "features": 50,
-        }  # fmt: skip
-        start, before = time.process_time(), resident()
-        grid = _run(given, agents)
-        seconds = time.process_time() - start
-        rows.append({
-            "agents": agents, "rounds": rounds + 1, "CPU s": seconds,
-            "ms an agent and round": 1e3 * seconds / agents / (rounds + 1),
-            "MB more, all agents included": resident() - before,
-            "MB to agents": grid.bytes_sent / 2**20, "MB from agents": grid.bytes_received / 2**20,
-        })  # fmt: skip
-    show("whole federations in process (DP-FTS-DE, epsilon 5)", rows)
+        for name, settings in methods.items():
+            given = {"task": "benchmarks.load:free", "strategy": name, "agents": agents,
+                     "rounds": rounds, "initial-points": 1, **settings}  # fmt: skip
+            seconds, disk, files = _here(given)
+            rows.append({
+                "strategy": f"`{name}`", "agents": agents, "rounds": rounds + 1, "CPU s": seconds,
+                "ms an agent and round": 1e3 * seconds / agents / (rounds + 1),
+                "MB on the disk": disk, "files": files,
+            })  # fmt: skip
+    show("whole federations in process (DP-FTS-DE, epsilon 5, and random search)", rows)
     return rows
+
+
+def plays(quick: bool) -> Rows:
+    """Federations in which few agents are asked at a time, or each makes many evaluations."""
+    answers = {"task": "ldp-synthetic", "strategy": "ldp-tgp", "epsilon-per-answer": 1.0}
+    pulls = {"task": "garland", "strategy": "fed-pne"}
+    sizes = ((100, 50), (1_000, 50)) if quick else ((100, 100), (20_000, 100), (20_000, 20_000))
+    rows: Rows = []
+    for given, agents, budget, made in (
+        *((answers, agents, budget, budget) for agents, budget in sizes),
+        *((pulls, agents, budget, agents * budget)
+          for agents, budget in (((10, 100),) if quick else ((100, 1_000), (100, 4_000)))),
+    ):  # fmt: skip
+        seconds, disk, files = _here({**given, "agents": agents, "budget": budget})
+        rows.append({
+            "strategy": f"`{given['strategy']}`", "agents": agents, "evaluations": made,
+            "CPU s": seconds, "ms an evaluation": 1e3 * seconds / made,
+            "MB on the disk": disk, "files": files,
+        })  # fmt: skip
+    show("single answers of a few agents, and many pulls of each (in process)", rows)
+    return rows
+
+
+def _here(given: dict[str, Any]) -> tuple[float, float, int]:
+    """A run without messages: its CPU seconds, the megabytes of its files, and their number."""
+    logging.getLogger("flwr").setLevel(logging.CRITICAL)
+    spec = RunSpec.from_mapping(given)
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory(Path(folder) / "run")
+        start = time.process_time()
+        run(spec, directory, "inline")
+        seconds = time.process_time() - start
+        sizes = [path.stat().st_size for path in directory.root.rglob("*") if path.is_file()]
+    return seconds, sum(sizes) / 2**20, len(sizes)
 
 
 def _run(given: dict[str, Any], agents: int) -> _Counting:
@@ -185,8 +219,12 @@ def wired(name: str) -> dict[str, dict[str, Any]]:
                 **OWN, **PRIVATE, "regions": 4, "releases": "early",
             },
         }  # fmt: skip
-    if name in ("fts", "local-ts", "random"):
+    if name in ("alone", "fts", "local-ts", "random"):
         return {f"{STEPS} rounds": OWN}
+    if name == "tpe":
+        return {f"{STEPS} rounds": {"task": OWN["task"], "rounds": STEPS}}
+    if name == "voting":
+        return {"20 settings, epsilon 5": {"task": OWN["task"], "budget": 20, "epsilon": 5.0}}
     if name == "fed-pne":
         pulled = {"task": "garland", "budget": 200}
         return {"T = 200": pulled, "T = 200, epsilon 5": {**pulled, "epsilon-per-reward": 5.0}}
@@ -368,6 +406,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], Rows]] = {
     },
     "server": lambda found: found["server"],
     "federation": lambda found: found["federation"],
+    "plays": lambda found: found["plays"],
     "wire": lambda found: found["wire"],
     "axis": lambda found: found["axis"],
     "plan": lambda found: found["plan"][:-1],
@@ -387,9 +426,9 @@ def page(text: str, found: dict[str, Any]) -> str:
 
 
 SECTIONS: dict[str, Callable[[bool], Any]] = {
-    section.__name__: section for section in (agent, server, federation, wire, axis, plan)
+    section.__name__: section for section in (agent, server, federation, plays, wire, axis, plan)
 }
-SAVED = Path(__file__).parents[1] / "docs" / "images" / "scale"
+SAVED = Path(__file__).parents[1] / "docs" / "evidence" / "images" / "scale"
 
 
 def main() -> None:

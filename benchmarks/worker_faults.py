@@ -36,7 +36,7 @@ STARTING = [
     Step("before a job is written", "flwr_fbo.clients.background:JobRecord.save", "before"),
     Step("a job written, no worker yet", "flwr_fbo.clients.background:JobRecord.save", "after"),
     Step("in the middle of a job", "flwr_fbo.runs.files.atomic:np.savez", "half"),
-    Step("a worker started, no answer yet", "flwr_fbo.clients.background:_start", "after"),
+    Step("a worker started, no answer yet", "flwr_fbo.clients.background:_start_worker", "after"),
     Step(
         "answered beside a worker", "flwr_fbo.clients.tuning_client:TuningClient._answer", "after"
     ),

@@ -4,12 +4,14 @@
     python -m benchmarks.reproduce NAME ... [--quick | --size medium|full] [--seeds N] [--out DIR]
                                         [--charts DIR]
     python -m benchmarks.reproduce --why
-    python -m benchmarks.reproduce --table docs/reproduction.md
+    python -m benchmarks.reproduce --left
+    python -m benchmarks.reproduce --table docs/evidence/reproduction.md
 
 NAME is a figure of the list, a prefix of names (``fts-2``, ``ldp-bo``), or ``all``. Each run of
 one curve and one seed is kept in DIR/KIND.jsonl; what is there is not computed again, so an
 interrupted command goes on where it was when it is repeated. ``--why`` makes the measurements that
-say why figures come out otherwise than the papers' (reasons.py). Data are read from FLWR_FBO_DATA.
+say why figures come out otherwise than the papers' (reasons.py). ``--left`` lists the checks that
+more seeds would decide, the cheapest first. Data are read from FLWR_FBO_DATA.
 """
 
 from __future__ import annotations
@@ -26,16 +28,17 @@ from typing import Any
 
 from flwr_fbo.tasks.papers.data.sources import DataError
 
-from . import dp_fts_de, fed_pne, fts, ldp_bo
+from . import dp_fts_de, fed_pne, fts, ldp_bo, own
 from .charts import drawn
 from .drivers import make
 from .figures import SIZES, Figure, SizeName
 from .reasons import REASONS, Reason, section
 from .store import Store
-from .table import IMAGES, charts, last, page
+from .table import IMAGES, charts, last, left, page
 
 FIGURES: list[Figure] = [
     *dp_fts_de.FIGURES, *fts.FIGURES, *ldp_bo.FIGURES, *fed_pne.FIGURES,
+    *own.FIGURES,
 ]  # fmt: skip
 RESULTS = Path(__file__).parent / "results"
 #: Seconds between two lines of progress where there is no terminal.
@@ -50,7 +53,8 @@ def chosen(names: list[str]) -> list[Figure]:
         matching = exact or [f for f in FIGURES if name == "all" or f.name.startswith(name)]
         if not matching:
             known = ", ".join(f.name for f in FIGURES)
-            sys.exit(f"no figure is called {name!r}; there are {known}")
+            print(f"no figure is called {name!r}; there are {known}", file=sys.stderr)
+            sys.exit(2)
         found += matching
     return list({f.name: f for f in found}.values())
 
@@ -90,8 +94,8 @@ def reproduce(
         told = "" if epsilon is None else f"  epsilon {epsilon:.2f}"
         print(f"  {label:<24} {mean:.4g}{told}")
     for finding in findings:
-        print(f"  {'yes' if finding.holds else 'no ':<4}{finding.says}: {finding.evidence}")
-    print(f"  {verdict}", flush=True)
+        print(f"  {finding.outcome}: {finding.says} ({finding.evidence})")
+    print(f"  {verdict}{': ' * bool(figure.obstacle)}{figure.obstacle}", flush=True)
     chart = drawn(figure, runs, results)
     if folder is not None and chart is not None:
         save({figure.name: chart}, folder)
@@ -174,10 +178,15 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS, help="where results are kept")
     parser.add_argument("--charts", type=Path, help="save a chart of each figure there, as SVG")
     parser.add_argument("--why", action="store_true", help="measure why figures differ, and end")
+    parser.add_argument(
+        "--left",
+        action="store_true",
+        help="which checks more seeds would decide, and what they cost",
+    )
     parser.add_argument("--table", type=Path, help="write the page of all verdicts and end")
     given = parser.parse_args()
-    if not (given.list or given.json or given.why or given.table or given.names):
-        parser.error("a NAME, --list, --why or --table is needed")
+    if not (given.list or given.json or given.why or given.left or given.table or given.names):
+        parser.error("a NAME, --list, --why, --left or --table is needed")
     logging.getLogger("flwr").setLevel(logging.ERROR)
     try:
         run(given, Store(given.out))
@@ -194,10 +203,12 @@ def run(given: argparse.Namespace, store: Store) -> None:
         print(json.dumps(listing(store), indent=2))
     elif given.list:
         for entry in listing(store):
-            print(f"{entry['name']:<16} {entry['verdict'] or '-':<16} {entry['claim']}")
+            print(f"{entry['name']:<16} {entry['verdict'] or '-':<17} {entry['claim']}")
     elif given.why:
         for reason in REASONS:
             explain(reason, store)
+    elif given.left:
+        print("\n".join(left(FIGURES, store)))
     elif given.table:
         given.table.write_text(page(FIGURES, store))
         save(charts(FIGURES, store), given.table.parent / IMAGES)

@@ -7,12 +7,14 @@ iteration, lower is better) or ``value``, and whatever else a figure's checks lo
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, MemoryRecords
+from flwr_fbo.core.protocol import Request
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.thompson.agent import ThompsonAgent
@@ -20,7 +22,9 @@ from flwr_fbo.runs.history import by_round
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.tasks.task import Partition, Task
 
+from .batch import GridAgents, can_batch
 from .figures import Run
+from .objectives import made_faster
 
 Driver = Callable[[Mapping[str, Any], int], Mapping[str, Any]]
 DRIVERS: dict[str, Driver] = {}
@@ -34,7 +38,7 @@ def driver(function: Driver) -> Driver:
 
 def make(run: Run, seed: int) -> Mapping[str, Any]:
     """One run."""
-    from . import probes, pulls, targets  # noqa: F401 - they register their drivers
+    from . import finite_arms, probes, pulls, targets  # noqa: F401 - they register their drivers
 
     return DRIVERS[run.kind](run.settings, seed)
 
@@ -46,7 +50,7 @@ def _prepared(name: str, settings: tuple[tuple[str, Any], ...], index: int, coun
 
     task = load(name, dict(settings))
     task.prepare(Partition(index, count, seed))
-    return task
+    return made_faster(task)
 
 
 def prepared(task: Task, name: str, index: int, count: int, seed: int) -> Task:
@@ -60,11 +64,13 @@ class Federation:
 
     Settings are those of ``flwr-fbo run``, ``preset = "paper"`` unless said otherwise, and
     ``measured``: how many agents count, from the first; 0 is all. ``task-seed`` fixes the data
-    while the seed moves initial points and draws; unset, the data follow the seed.
+    while the seed moves initial points and draws; unset, the data follow the seed. With
+    ``placebo`` agents are sent random vectors of the same length instead of the broadcast.
     """
 
     def __init__(self, settings: Mapping[str, Any], seed: int) -> None:
         given = {"preset": "paper", **settings}
+        self._placebo = np.random.default_rng([seed, 3]) if given.pop("placebo", False) else None
         measured, task_seed = int(given.pop("measured", 0)), int(given.pop("task-seed", -1))
         spec = RunSpec.from_mapping({**given, "seed": seed})
         agents, self.rounds = spec.run.agents or spec.task.parties or 0, spec.run.rounds
@@ -86,8 +92,24 @@ class Federation:
     def round(self) -> None:
         """One round."""
         asked = self.server.requests(self._present)
+        if self._placebo is not None:
+            asked = with_placebo(asked, self._placebo)
         replies = {n: self._parties[n].answer(request) for n, request in asked.items()}
         self.server.close(replies)
+
+
+def with_placebo(asked: Mapping[int, Request], rng: np.random.Generator) -> dict[int, Request]:
+    """Requests whose shared function is random, the same for all and as long as it was."""
+    changed, drawn = {}, None
+    for n, request in asked.items():
+        if "advice" in request.arrays:
+            real = request.arrays["advice"]
+            if drawn is None:
+                drawn = rng.standard_normal(real.shape)
+                drawn *= np.linalg.norm(real) / np.linalg.norm(drawn)
+            request = replace(request, arrays={**request.arrays, "advice": drawn})
+        changed[n] = request
+    return changed
 
 
 def _evaluator(space: Space, task: Task, seed: tuple[int, ...]) -> tuple[Evaluator, MemoryRecords]:
@@ -105,12 +127,39 @@ def _evaluator(space: Space, task: Task, seed: tuple[int, ...]) -> tuple[Evaluat
 @driver
 def federation(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     """Every agent optimises (DP-FTS-DE), or the first few and the others help (FTS)."""
+    if settings["task"] == "synthetic" and settings["strategy"] in ("dp-fts-de", "local-ts"):
+        found = on_grid(settings, seed)
+        if found is not None:
+            return found
     made = Federation(settings, seed)
     while not made.server.finished:
         made.round()
     budget = getattr(made.server, "budget", None)
     return {
         "curve": error_curve(made.histories, made.rounds),
+        "epsilon": None if budget is None else budget.spent,
+    }
+
+
+def on_grid(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any] | None:
+    """A synthetic federation whose agents are computed together; None if they cannot be."""
+    given = {"preset": "paper", **settings}
+    if int(given.pop("measured", 0)):
+        return None
+    task_seed = int(given.pop("task-seed", -1))
+    spec = RunSpec.from_mapping({**given, "seed": seed})
+    agents = spec.run.agents or 0
+    plan = RunParameters(spec.task.space, agents, spec.run.rounds, seed, task=spec.task)
+    server: Any = spec.method.make_server(plan, spec.settings)
+    if not can_batch(server.settings, spec.task):
+        return None
+    data_seed = seed if task_seed < 0 else task_seed
+    together = GridAgents(server.setup(), spec.task, agents, seed, data_seed)
+    while not server.finished:
+        server.close(together.answer(server.requests(range(agents))))
+    budget = getattr(server, "budget", None)
+    return {
+        "curve": [float(v) for v in np.mean(together.regret, axis=1)],
         "epsilon": None if budget is None else budget.spent,
     }
 

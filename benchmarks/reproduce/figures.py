@@ -9,7 +9,8 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .checks import Check, Finding, Verdict, verdict_of
+from .checks import UNKNOWN, Check, Finding, Verdict, verdict_of
+from .printed import Effect, effect_of
 
 SizeName: TypeAlias = Literal["quick", "medium", "full"]
 SIZES: tuple[SizeName, ...] = ("quick", "medium", "full")
@@ -57,6 +58,10 @@ class Figure:
     plot: Literal["curves", "privacy", "message", "nothing"] = "curves"
     #: What differs from the paper, at any size.
     note: str = ""
+    #: Why no run of ours can decide the claim: data that are not to be had, for instance.
+    obstacle: str = ""
+    #: What the page shows while the figure has no runs: another form of it that has some.
+    instead: Figure | None = None
     #: Packages and data it cannot do without.
     needs: tuple[str, ...] = ()
 
@@ -88,5 +93,18 @@ class Figure:
         numbers: dict[str, NDArray[np.float64]] = {
             label: np.array([self.number(r) for r in runs]) for label, runs in results.items()
         }
-        findings = [check(numbers, results) for check in self.checks]
-        return verdict_of(findings), findings
+        findings = [check(numbers, results, self.effect) for check in self.checks]
+        return UNKNOWN if self.obstacle else verdict_of(findings), findings
+
+    @property
+    def paper(self) -> str:
+        """The paper that the figure is of, and what of the setting is ours."""
+        if self.name.startswith("own-"):
+            return "Our own"
+        name, _, rest = self.figure.partition(" Fig.")
+        return name + ", our constants" * rest.endswith("our constants")
+
+    @property
+    def effect(self) -> Effect:
+        """The least difference that the paper's claim means."""
+        return effect_of(self.name)

@@ -39,6 +39,18 @@ def advice(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     return {**found, "noise": float(np.mean(noise)) if noise else None}
 
 
+@driver
+def random_points(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
+    """The mean error of points at random, of every agent."""
+    given = {k: v for k, v in settings.items() if k not in ("draws", "strategy")}
+    made = Federation({**given, "rounds": 0, "strategy": "local-ts",
+                       "initial-points": int(settings["draws"])}, seed)  # fmt: skip
+    while not made.server.finished:
+        made.round()
+    errors = np.array([[1.0 - (e.score or 0.0) for e in history] for history in made.histories])
+    return {"advised": float(errors.mean())}
+
+
 #: Error and gain of each point, by round and by whose function it was chosen by.
 Points: TypeAlias = Mapping[tuple[int, str], list[tuple[float, float]]]
 

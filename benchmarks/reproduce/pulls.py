@@ -10,8 +10,9 @@ import numpy as np
 
 from benchmarks import fed_pne as harness
 from benchmarks import ldp_bo
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.evaluation import Evaluator, MemoryRecords
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
 from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
@@ -40,8 +41,8 @@ class Memo(FedPNEAgent):
         self.task, self.rng, self.steps = task, np.random.default_rng([seed, number]), []
         self.known: dict[bytes, float] = {}
 
-    def _rewards(self, phase: int, points: Array) -> Array:
-        rewards = np.array([self._score(p) for p in points])
+    def _rewards(self, phase: int, points: Array, counts: Indices) -> Array:
+        rewards = np.repeat([self._score(p) for p in points], counts)
         self.steps.append(1.0 - rewards)  # the papers take 1 for the unknown optimum
         return rewards
 
@@ -60,9 +61,10 @@ class Rough(harness.WholePhases):
         super().__init__(server, task, number, seed)
         self.steps: list[Array] = []
 
-    def _rewards(self, phase: int, points: Array) -> Array:
-        self.steps.append(self.task.optimum() - self.task.function(points[:, 0]))
-        return super()._rewards(phase, points)
+    def _rewards(self, phase: int, points: Array, counts: Indices) -> Array:
+        regret = self.task.optimum() - self.task.function(points[:, 0])
+        self.steps.append(np.repeat(regret, counts))
+        return super()._rewards(phase, points, counts)
 
 
 class Single:
@@ -90,10 +92,9 @@ def _regret(task: Task, params: Any) -> float:
     return optimum - (task.expected(params) or 0.0)
 
 
-@driver
-def pulls(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
-    """Mean cumulative regret of a client by its evaluations, communication rounds, numbers sent."""
-    clients, method = int(settings["clients"]), settings["method"]
+def clients_of(settings: Mapping[str, Any], seed: int) -> tuple[list[Task], Space]:
+    """Every client's task, and the space: "each client chooses one landmine field (randomly)"."""
+    clients = int(settings["clients"])
     given = dict(pair.split("=") for pair in settings["task-settings"].split())
     made = load(settings["task"], given)
     count = max(clients, made.parties or 0)
@@ -103,15 +104,29 @@ def pulls(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
         if rows is None:
             task = load(settings["task"], given)
             task.prepare(Partition(n, clients, seed))
-        else:  # "each client chooses one landmine field (randomly)"
+        else:
             task = prepared(made, settings["task"], int(rows[n]), count, 0)
         tasks.append(task)
+    return tasks, made.space
+
+
+def marks_of(length: int) -> Indices:
+    """The evaluations after which a point of a cumulative curve is kept."""
+    return np.unique(np.linspace(1, length, KEPT).round().astype(np.int64)) - 1
+
+
+@driver
+def pulls(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
+    """Mean cumulative regret of a client by its evaluations, communication rounds, numbers sent."""
+    method = settings["method"]
+    tasks, space = clients_of(settings, seed)
+    clients = len(tasks)
     values = {k.replace("-", "_"): v for k, v in settings.items() if k not in _OWN}
     chosen = find_method(method, "global")
     server: Any = chosen.make_server(
-        RunParameters(made.space, clients, 0, seed), chosen.settings_class(**values)
+        RunParameters(space, clients, 0, seed), chosen.settings_class(**values)
     )
-    kind: Any = Rough if isinstance(made, RoughTask) else Memo
+    kind: Any = Rough if isinstance(tasks[0], RoughTask) else Memo
     if chosen.agent_kind != "fed-pne":
         kind = partial(Single, chosen)
     agents = [kind(server, task, n, seed) for n, task in enumerate(tasks)]
@@ -120,9 +135,8 @@ def pulls(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
         server.close({n: agents[n].answer(request) for n, request in asked.items()})
     steps = [np.concatenate(agent.steps) for agent in agents]
     regret = np.mean([np.cumsum(s) for s in steps], axis=0)  # (T,)
-    marks = np.unique(np.linspace(1, len(regret), KEPT).round().astype(int)) - 1
     return {
-        "curve": regret[marks].tolist(), "rounds": int(server.round),
+        "curve": regret[marks_of(len(regret))].tolist(), "rounds": int(server.round),
         "sent": float(np.mean(server.sent)), "evaluations": len(regret),
     }  # fmt: skip
 
@@ -174,5 +188,4 @@ def learner(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
         bandit = ldp_bo.synthetic(seed, function_kernel=problem, noise_law=settings["law"])
     regret, _, _ = ldp_bo.play(bandit, settings["learner"], seed, plays, **values)
     uniform = float(bandit.mean.max() - bandit.mean.mean())
-    marks = np.unique(np.linspace(1, plays, KEPT).round().astype(int)) - 1
-    return {"curve": (np.cumsum(regret)[marks] / (plays * uniform)).tolist()}
+    return {"curve": (np.cumsum(regret)[marks_of(plays)] / (plays * uniform)).tolist()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,7 @@ class Store:
         self.directory = directory
         self._described: set[str] = set()
         self._results: dict[tuple[str, int], dict[str, Any]] = {}
+        self._seconds: dict[str, float] = {}
         files = sorted(directory.glob("*.jsonl"))
         for line in (line for file in files for line in file.read_text().splitlines()):
             try:
@@ -44,12 +45,17 @@ class Store:
                 continue
             if "seed" in entry:
                 self._results[entry["run"], entry["seed"]] = entry["result"]
+                self._seconds[entry["run"]] = entry["cpu_seconds"]
             else:
                 self._described.add(entry["run"])
 
     def get(self, run: Run, seed: int) -> dict[str, Any] | None:
         """The result of a run, if it was made."""
         return self._results.get((identity(run), seed))
+
+    def seconds(self, run: Run) -> float | None:
+        """CPU seconds that the last seed of a run took; None if it was never made."""
+        return self._seconds.get(identity(run))
 
     def make(
         self, run: Run, seed: int, work: Callable[[Run, int], Mapping[str, Any]]
@@ -66,7 +72,7 @@ class Store:
             self._append(run, {"run": name, "kind": run.kind, "settings": dict(run.settings)})
             self._described.add(name)
         self._append(run, {"run": name, "seed": seed, "cpu_seconds": took, "result": result})
-        self._results[name, seed] = result
+        self._results[name, seed], self._seconds[name] = result, took
         return result
 
     def _append(self, run: Run, entry: Mapping[str, Any]) -> None:
@@ -79,13 +85,17 @@ class Store:
             )
 
 
+def shape_of(curve: Sequence[float]) -> list[float]:
+    """Return the points that are kept of a long curve: its ends and points evenly between."""
+    return [curve[round(i * (len(curve) - 1) / (POINTS - 1))] for i in range(POINTS)]
+
+
 def thinned(result: Mapping[str, Any]) -> dict[str, Any]:
     """A result whose curve, where it is long, is a few of its points, its mean and its end."""
     curve = result.get("curve", ())
     if len(curve) <= POINTS:
         return dict(result)
-    shape = [curve[round(i * (len(curve) - 1) / (POINTS - 1))] for i in range(POINTS)]
-    return {**result, "curve": shape, "mean": float(np.mean(curve)), "end": curve[-1]}
+    return {**result, "curve": shape_of(curve), "mean": float(np.mean(curve)), "end": curve[-1]}
 
 
 def rounded(content: Any) -> Any:

@@ -1,4 +1,4 @@
-"""docs/reproduction.md, from the saved results and nothing else."""
+"""The page of the reproduction, from the saved results and nothing else."""
 
 from __future__ import annotations
 
@@ -11,37 +11,53 @@ from typing import Any
 import numpy as np
 
 from .charts import drawn
-from .checks import Finding, Verdict
+from .checks import UNKNOWN, Finding, Verdict
+from .exceptions import EXCEPTIONS
 from .figures import SIZES, Figure, SizeName
 from .reasons import REASONS, section
 from .store import Store
 
 #: Where the charts lie, from the page.
 IMAGES = "images/reproduction"
+#: More seeds than this are not added to a figure, unless its paper has more.
+MOST_SEEDS = 100
 HEAD = """# The papers' figures, run again
 
-Written by `python -m benchmarks.reproduce --table docs/reproduction.md` from the saved runs in
-`benchmarks/reproduce/results`; a test compares the two. To run a figure again, give its
-name: `python -m benchmarks.reproduce NAME` (`--quick` for a minute's worth, `--size medium` for
-fewer seeds, nothing for the paper's size). Runs are resumed, not repeated. Data
-sets are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
+This page answers one question for each figure of the four papers: do runs of this package bear out
+what the paper says of it? What follows for a user is on [What the papers teach](lessons.md).
 
-**What a verdict means.** A claim is split into checks, printed by the command. *Holds*: all do.
-*Holds in part*: some do. *Not reproduced*: none does. "Ahead" means that the mean difference,
-paired over seeds, has a 95 % interval (Student's t) clear of zero; "comparable" that this interval
-lies within a quarter of the mean, "not above" that it ends there; the best of several is ahead of
-each other, and in an order the first is ahead of the last. Behind a verdict is why checks failed:
-with *undecided* ones the interval is too wide to tell, as happens with few seeds, which refutes
-nothing; *the other way round* ones are clear of zero on the other side.
-Settings are the papers'; epsilon is the paper's moments accountant's; seeds begin at 100. Lower is
-better in all columns.
+`python -m benchmarks.reproduce --table docs/evidence/reproduction.md` writes this page from the
+saved runs in `benchmarks/reproduce/results`; a test compares the two and recomputes the verdicts.
+To run a figure again, give its name: `python -m benchmarks.reproduce NAME` (`--quick` for a
+minute's worth, `--seeds N` for more seeds than saved). Runs are resumed, not repeated. Data sets
+are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
 
-Figures are links to charts of the means. Measured: mean +- standard deviation over the seeds.
-Sizes: *full* is the paper's or more; *medium* has fewer seeds, and what else is smaller is said.
+**What a verdict means.** A claim is split into checks. A check compares curves, paired over seeds,
+by the mean difference and its 95 % interval (Student's t). The interval is held against zero and
+against the *claimed effect*, which is the least difference that the paper's words can mean:
+
+| outcome of a check | "A is ahead of B by at least e" |
+|---|---|
+| holds | the whole interval is on A's side of zero |
+| contradicted | the interval leaves no room for e, and is not on A's side of zero |
+| cannot be decided | the interval holds both zero and e; beside it: how many seeds would decide |
+
+A figure *holds* if all its checks do, and *holds in part* if some do. It is *contradicted* if none
+holds and at least one is contradicted. It *cannot be decided* if no check is decided, or if the
+paper's data are not to be had. The papers print charts and hardly any numbers. The claimed effect
+is therefore a twentieth of the curve behind ("faster", "better"), a tenth ("significantly"), or a
+quarter of an axis where the authors released one. It stands beside each figure under
+[Checks](#checks), with the words that it comes from. "Comparable" means within a quarter of the
+mean. Seeds were added where a check was nearly decided, which makes 95 % a little generous.
+
+Settings are the papers' but for the [exceptions](#exceptions). Epsilon is the paper's moments
+accountant's; seeds begin at 100. Lower is better in all columns. Figures are links to charts of the
+means. Measured: mean +- standard deviation over the seeds. Sizes: *full* has the paper's number of
+runs or more; *medium* has fewer, and what else is smaller is said.
 """
 
 
-WHY = """What is behind those that do not hold, and measurements that bear it out
+WHY = """What is behind the claims that do not hold, and measurements that bear it out
 (`python -m benchmarks.reproduce --why`; seeds from 100, mean +- standard deviation). "Own model"
 and "others' function" are the mean errors of the points that agents choose by them in the first ten
 rounds, each round with the same weight in both; "gain" is by how much such a point lowers its
@@ -49,11 +65,23 @@ agent's least error so far, and "noise / release" the length of the noise in a r
 length of the release.
 """
 
+LEFT = """Checks that cannot be decided yet and would be by more seeds, and figures whose present
+form has too few runs: the page then shows an earlier form, described under
+[Exceptions](#exceptions). Beside each is the CPU time that the missing runs take on one core, as
+long as the last run of a curve took. (The synthetic figures of DP-FTS-DE take a seventh of what
+stands here: their saved runs were made one agent at a time.) `python -m benchmarks.reproduce
+--left` prints the same list, and the command in the last column goes on where the saved runs end.
+Checks that would take more than 100 seeds are not listed: with that many, a figure of 5 to 100 runs
+could not tell either.
+"""
+
 
 @dataclass(frozen=True)
 class Latest:
     """The largest size of a figure of which every run is there."""
 
+    #: The figure, or the form of it that has runs.
+    figure: Figure
     size: SizeName
     seeds: int
     verdict: Verdict
@@ -62,7 +90,12 @@ class Latest:
 
 
 def last(figure: Figure, store: Store) -> Latest | None:
-    """What the saved runs say of a figure; quick runs prove nothing and are left out."""
+    """What the saved runs say of a figure: those with most seeds, of equals the larger size.
+
+    Quick runs prove nothing and are left out. With fewer than the medium size has, it is what they
+    say of the form that stands in for the figure (:attr:`Figure.instead`).
+    """
+    found: list[Latest] = []
     for size in (s for s in SIZES[::-1] if s != "quick"):
         runs = figure.runs(size)
         seeds: list[int] = []
@@ -70,14 +103,20 @@ def last(figure: Figure, store: Store) -> Latest | None:
             if any(store.get(run, seed) is None for run in runs.values()):
                 break
             seeds.append(seed)
-        enough = len(seeds) >= (figure.sizes["full"].seeds if size == "full" else 1)
-        if enough:
-            results = {
-                label: [store.get(run, seed) or {} for seed in seeds] for label, run in runs.items()
-            }
-            verdict, findings = figure.verdict(results)
-            return Latest(size, len(seeds), verdict, findings, results)
-    return None
+        if not seeds:
+            continue
+        named: SizeName = size
+        if size == "full" and len(seeds) < figure.sizes["full"].seeds:
+            named = "medium"
+        results = {
+            label: [store.get(run, seed) or {} for seed in seeds] for label, run in runs.items()
+        }
+        verdict, findings = figure.verdict(results)
+        found.append(Latest(figure, named, len(seeds), verdict, findings, results))
+    best = max(found, key=lambda f: f.seeds) if found else None
+    if figure.instead is None or (best is not None and best.seeds >= figure.sizes["medium"].seeds):
+        return best
+    return last(figure.instead, store) or best
 
 
 def charts(figures: Sequence[Figure], store: Store) -> dict[str, str]:
@@ -86,49 +125,137 @@ def charts(figures: Sequence[Figure], store: Store) -> dict[str, str]:
     for figure in figures:
         latest = last(figure, store)
         if latest is not None:
-            text = drawn(figure, figure.runs(latest.size), latest.results)
+            text = drawn(latest.figure, latest.figure.runs(latest.size), latest.results)
             if text is not None:
                 found[figure.name] = text
     return found
 
 
+def word_of(figure: Figure, latest: Latest | None) -> str:
+    """A figure's verdict; of one without runs, why there is none."""
+    if latest is not None:
+        return latest.verdict
+    return UNKNOWN if figure.obstacle else "not run"
+
+
 def page(figures: Sequence[Figure], store: Store) -> str:
     """The whole page."""
     found = {figure.name: last(figure, store) for figure in figures}
-    counts: dict[str, int] = {}
-    for latest in found.values():
-        word = "not run" if latest is None else latest.verdict
-        counts[word] = counts.get(word, 0) + 1
-    told = ", ".join(f"{n} {word}" for word, n in sorted(counts.items()))
-    lines = [HEAD, f"Of {len(figures)} experiments: {told}.\n"]
+    lines = [HEAD, *_counts(figures, found)]
     lines += ["| figure | claim | measured | size | verdict | name |", "|---|---|---|---|---|---|"]
     for figure in figures:
         lines.append(_row(figure, found[figure.name]))
-    lines += ["\n## Why\n", WHY]
+    forms = [
+        figure if f is None else f.figure for figure, f in zip(figures, found.values(), strict=True)
+    ]
+    lines += ["\n## Exceptions\n", *exceptions(forms), "\n## Why\n", WHY]
     for reason in REASONS:
         if any(reason.explains(figure) for figure in figures):
             lines += section(reason, store)
-    lines.append("## Checks\n")
+    lines += ["## What is left\n", LEFT, *left(figures, store), "\n## Checks\n"]
     for figure in figures:
         latest = found[figure.name]
         if latest is None:
             continue
-        lines.append(f"**{figure.name}** ({figure.unit}, {figure.measure} of the curve)"
-                     + (f": {figure.note}" if figure.note else "") + "\n")  # fmt: skip
-        lines += [
-            f"- {'yes' if f.holds else f'no, {f.why}'}: {f.says} ({f.evidence})"
-            for f in latest.findings
-        ]
+        lines.append(f"**{figure.name}** ({figure.unit}, {figure.measure} of the curve). "
+                     f"Claimed: {figure.effect.text}.\n")  # fmt: skip
+        lines += [f"- {f.outcome}: {f.says} ({f.evidence})" for f in latest.findings]
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
 
+#: Verdicts in the order in which they are counted.
+WORDS = ("holds", "holds in part", "contradicted", UNKNOWN, "not run")
+
+
+def _counts(figures: Sequence[Figure], found: dict[str, Latest | None]) -> list[str]:
+    """How many figures come out how: a sentence, and a table by paper."""
+    words = {figure.name: word_of(figure, found[figure.name]) for figure in figures}
+    papers: dict[str, Counter[str]] = {}
+    for figure in figures:
+        papers.setdefault(figure.paper, Counter())[words[figure.name]] += 1
+    shown = [w for w in WORDS if w in words.values()]
+    lines = [
+        f"| {len(figures)} experiments | {' | '.join(shown)} |",
+        "|---" * (len(shown) + 1) + "|",
+    ]
+    lines += [
+        f"| {name} | {' | '.join(str(c[w]) if c[w] else '-' for w in shown)} |"
+        for name, c in papers.items()
+    ]
+    return [*lines, ""]
+
+
+def exceptions(figures: Sequence[Figure]) -> list[str]:
+    """A table of what differs from the papers, or is not printed there."""
+    lines = ["| figures | what differs, or is not printed in the paper |", "|---|---|"]
+    for names, text in EXCEPTIONS:
+        lines.append(f"| {names} | {text} |")
+    notes: dict[str, list[str]] = {}
+    for figure in figures:
+        if figure.note:
+            notes.setdefault(figure.note, []).append(f"`{figure.name}`")
+    lines += [f"| {', '.join(names)} | {note} |" for note, names in notes.items()]
+    return lines
+
+
+def wanted(figure: Figure, latest: Latest | None) -> int:
+    """How many seeds would decide every check that at most MOST_SEEDS can; 0 if none is open."""
+    if latest is None or figure.obstacle or latest.figure is not figure:
+        return 0
+    open_ones = [f.seeds_needed for f in latest.findings if f.outcome == UNKNOWN]
+    return max((n for n in open_ones if n <= MOST_SEEDS), default=0)
+
+
+def left(figures: Sequence[Figure], store: Store) -> list[str]:
+    """A table of what more runs would decide, the cheapest first; of unknown cost, last."""
+    rows = []
+    for figure in figures:
+        latest = last(figure, store)
+        if figure.obstacle:
+            continue
+        if latest is None or latest.figure is not figure:
+            seeds, what = figure.sizes["full"].seeds, "all, in its present form"
+        else:
+            seeds = wanted(figure, latest)
+            unknown = [f for f in latest.findings if f.outcome == UNKNOWN]
+            what = str(sum(f.seeds_needed <= MOST_SEEDS for f in unknown))
+        if not seeds:
+            continue
+        hours = missing_hours(figure, seeds, store)
+        made = 0 if latest is None or latest.figure is not figure else latest.seeds
+        command = f"`python -m benchmarks.reproduce {figure.name} --seeds {seeds}`"
+        cost = "not known" if np.isinf(hours) else f"{hours:.2g}"
+        cells = [figure.figure, what, f"{made} of {seeds}", cost, command]
+        rows.append((hours, f"| {' | '.join(cells)} |"))
+    head = ["| figure | open checks | seeds | CPU hours | command |", "|---|---|---|---|---|"]
+    return head + [row for _, row in sorted(rows)]
+
+
+def missing_hours(figure: Figure, seeds: int, store: Store) -> float:
+    """CPU hours of the runs that a number of seeds lacks; infinite if no curve was ever run.
+
+    A curve that was never run is taken to cost as much as the figure's other curves do on average.
+    """
+    runs, first = figure.runs("full").values(), figure.seeds("full").start
+    known = [store.seconds(run) for run in runs]
+    some = [cost for cost in known if cost is not None]
+    if not some:
+        return float("inf")
+    total = 0.0
+    for run, cost in zip(runs, known, strict=True):
+        lacking = sum(store.get(run, first + i) is None for i in range(seeds))
+        total += lacking * (float(np.mean(some)) if cost is None else cost)
+    return total / 3600
+
+
 def _row(figure: Figure, latest: Latest | None) -> str:
-    command = f"`{figure.name}`"
+    command, verdict = f"`{figure.name}`", word_of(figure, latest)
+    if figure.obstacle:
+        verdict += f": {figure.obstacle}"
     if latest is None:
-        why = "not run yet" + (f" ({figure.note})" if figure.note else "")
-        return f"| {figure.figure} | {figure.claim} | - | - | {why} | {command} |"
-    shown = []
+        return f"| {figure.figure} | {figure.claim} | - | - | {verdict} | {command} |"
+    shown, figure = [], latest.figure
     for label, results in latest.results.items():
         numbers = np.array([figure.number(r) for r in results])
         spread = f" +- {numbers.std(ddof=1):.2g}" if len(numbers) > 1 else ""
@@ -138,16 +265,17 @@ def _row(figure: Figure, latest: Latest | None) -> str:
     chosen = figure.sizes[latest.size]
     extra = "".join(f", {k} {v}" for k, v in {**chosen.smaller, **chosen.besides}.items())
     size = f"{latest.size}, {latest.seeds} seed{'s' * (latest.seeds > 1)}{extra}"
-    verdict = latest.verdict + _reasons(latest.findings)
     name = figure.figure
     if figure.plot != "nothing":
         name = f"[{name}]({IMAGES}/{figure.name}.svg)"
+    if not figure.obstacle:
+        verdict += _counted(latest.findings)
     cells = [name, figure.claim, "; ".join(shown), size, verdict, command]
     return f"| {' | '.join(cells)} |"
 
 
-def _reasons(findings: Sequence[Finding]) -> str:
-    """Why checks do not hold: how many in which way."""
-    reasons = Counter(f.why for f in findings if not f.holds)
-    told = ", ".join(f"{count} {why}" for why, count in sorted(reasons.items()))
+def _counted(findings: Sequence[Finding]) -> str:
+    """How many checks do not hold, and how they come out."""
+    counts = Counter(f.outcome for f in findings if not f.holds)
+    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
     return f": of {len(findings)} checks {told}" if told else ""

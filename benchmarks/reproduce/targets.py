@@ -15,7 +15,12 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.methods.comparators.rgpe import RGPEAgent, RGPESettings
-from flwr_fbo.methods.comparators.surrogates import History, WeightSurrogates, numbers_sent
+from flwr_fbo.methods.comparators.surrogates import (
+    History,
+    WeightSurrogates,
+    numbers_sent,
+    zero_mean_unit_spread,
+)
 from flwr_fbo.methods.comparators.taf import TAFAgent, TAFSettings
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
@@ -29,6 +34,7 @@ from flwr_fbo.tasks import load
 from flwr_fbo.tasks.task import Task
 
 from .drivers import driver, prepared
+from .store import shape_of
 
 #: FTS D.2.2: narrow features, almost no noise; the agents' own model is learned.
 PAPER = {
@@ -102,14 +108,17 @@ def helper_history(key: tuple[tuple[str, Any], ...], party: int, length: int) ->
 
 @driver
 def target(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
-    """One target's error by iteration, the CPU seconds its method took, and numbers sent."""
+    """One target's error by iteration, the CPU seconds its method took, and numbers sent.
+
+    ``clock`` is the CPU time, evaluations included, at those iterations that are kept of the curve.
+    """
     problem = Target(settings, seed)
     start = time.process_time()
     histories = [] if settings["method"] == "ts" else problem.histories()
     made = time.process_time() - start  # the helpers' work, not the target's
     start = time.process_time()
     agent, ask = METHODS[settings["method"]](problem, histories)
-    best, scoring = [], 0.0
+    best, scoring, clock = [], 0.0, []
     for t, unit in enumerate([*agent.explore(3), *range(1, problem.rounds + 1)]):
         point = ask(int(unit)) if t >= 3 else unit
         before = time.process_time()
@@ -117,14 +126,17 @@ def target(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
         scoring += time.process_time() - before
         agent.tell(point, score)
         best.append(1.0 - max(score, 1.0 - best[-1] if best else 0.0))
+        clock.append(time.process_time() - start)
     seconds = time.process_time() - start - scoring
     sent = {"ts": 0, "fts-growing": problem.rounds * int(settings["features"])}
     method = settings["method"]
+    counted = "taf" if method == "taf-incumbent" else method
     numbers = sent[method] if method in sent else numbers_sent(
-        method, features=int(settings["features"])
+        counted, features=int(settings["features"])
     )  # fmt: skip
     return {"curve": best[2:], "agent_seconds": seconds, "helper_seconds": made,
-            "evaluation_seconds": scoring, "numbers_sent": numbers}  # fmt: skip
+            "evaluation_seconds": scoring, "numbers_sent": numbers,
+            "clock": shape_of(clock[2:])}  # fmt: skip
 
 
 @driver
@@ -132,7 +144,8 @@ def targets(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
     """The mean over the first few agents, each as the target (they are the paper's repetitions)."""
     count = int(settings["targets"])
     runs = [target({**settings, "target": n}, seed) for n in range(count)]
-    means = {k: float(np.mean([r[k] for r in runs])) for k in runs[0] if k != "curve"}
+    single = [k for k in runs[0] if k not in ("curve", "clock")]
+    means = {k: float(np.mean([r[k] for r in runs])) for k in single}
     return {**means, "curve": np.mean([r["curve"] for r in runs], axis=0).tolist()}
 
 
@@ -207,6 +220,29 @@ def _taf(problem: Target, histories: list[History]) -> tuple[Any, Ask]:
     return _Explorer(agent), agent.ask
 
 
+class IncumbentTAF(TAFAgent):
+    """TAF as FTS describes it: a helper sends its incumbent, and only more than that is a gain.
+
+    FTS Sec. 3.2: "TAF additionally requires the incumbent (currently found maximum observation
+    value) of every agent". Incumbents are in the units of the surrogates: standardised scores.
+    """
+
+    def __init__(self, incumbents: Array, *given: Any) -> None:
+        super().__init__(*given)
+        self.incumbents = incumbents  # (N,)
+
+    def _values_to_beat(self, predicted: Array) -> Array:
+        return self.incumbents
+
+
+def _taf_incumbent(problem: Target, histories: list[History]) -> tuple[Any, Ask]:
+    others = _surrogates(problem, histories)
+    incumbents = np.array([zero_mean_unit_spread(h.scores).max() for h in histories])
+    given = (problem.space, others, TAFSettings(), problem.own, problem.key)
+    agent = IncumbentTAF(incumbents, *given)
+    return _Explorer(agent), agent.ask
+
+
 class _Explorer:
     def __init__(self, agent: Any) -> None:
         self.explore, self.tell = lambda count: agent.explore(), agent.tell
@@ -214,4 +250,5 @@ class _Explorer:
 
 METHODS: dict[str, Callable[[Target, list[History]], tuple[Any, Ask]]] = {
     "ts": _ts, "fts": _fts, "fts-growing": _growing, "rgpe": _rgpe, "taf": _taf,
+    "taf-incumbent": _taf_incumbent,
 }  # fmt: skip
