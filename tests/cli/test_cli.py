@@ -12,6 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from flwr_fbo.cli.main import app
+from flwr_fbo.runs.files.directory import RunDirectory
 
 OWN_TASK = """
 from flwr_fbo.core.space import Float
@@ -72,7 +73,9 @@ class TestJson:
         assert found["failures"] == 0
         assert found["seconds"] > 0
         directory = tmp_path / found["run_dir"]
-        assert json.loads((directory / "result.json").read_text()) == found
+        stored = json.loads((directory / "result.json").read_text())
+        assert set(stored.pop("file")) == {"layout", "run", "names", "check"}
+        assert stored == found
 
     def test_of_a_private_run_says_what_was_spent(self, tmp_path: Path) -> None:
         found = run_json(tmp_path, "digits", *QUICK, "--epsilon", "6", "--compare", "random")
@@ -117,7 +120,11 @@ def test_a_task_of_ones_own_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_through_flowers_simulation_engine(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_TASK)
-    ray = run_json(tmp_path, "mine:hill", *QUICK, engine="ray")
+    done = flwr_fbo("run", "mine:hill", *QUICK, "--engine", "ray", "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.splitlines()[0] == "Registering 3 agents ..."
+    assert "DEPRECATED" not in done.stderr
+    ray = json.loads(done.stdout)
     assert ray["history"]["evaluations"] == [2, 3, 4]
     assert ray["history"]["best"] == run_json(tmp_path, "mine:hill", *QUICK)["history"]["best"]
 
@@ -125,13 +132,20 @@ def test_through_flowers_simulation_engine(tmp_path: Path) -> None:
 def test_for_people_prints_progress_and_a_summary(tmp_path: Path) -> None:
     done = flwr_fbo(
         "run", "digits", *QUICK, "--epsilon", "5", "--engine", "inline",
-        "--compare", "local-ts,random", "--run-dir", "here", cwd=tmp_path,
+        "--compare", "alone,tpe", "--compare", "dp-fts-de epsilon=2 releases=0,1",
+        "--run-dir", "here", cwd=tmp_path,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+    # The first line is ours and plain, on either engine.
+    assert done.stderr.splitlines()[0] == "Registering 3 agents ..."
     assert "round 2/2  replies 3/3  epsilon" in done.stderr
-    for line in ("mean best accuracy", "gain over local-ts", "gain over random", "epsilon 5.00"):
-        assert line in done.stdout
-    assert (tmp_path / "here" / "compare" / "random" / "result.json").exists()
+    assert "Comparing with dp-fts-de epsilon=2 releases=0,1 (3 of 3) ..." in done.stderr
+    for text in ("mean best accuracy", "the same score", "95 % interval", "epsilon 5.00", "saved",
+                 "next", "flwr-fbo report here", "flwr-fbo privacy --statement here"):  # fmt: skip
+        assert text in done.stdout
+    for name in ("alone", "tpe", "dp-fts-de epsilon=2 releases=0,1"):
+        assert f"\n  {name} " in done.stdout
+    assert (tmp_path / "here" / "compare" / "tpe" / "result.json").exists()
 
 
 @pytest.mark.parametrize(
@@ -173,8 +187,8 @@ def test_mistakes_are_told_in_one_line(
 def test_help_teaches_by_an_example_each() -> None:
     commands = {command.callback.__name__: command for command in app.registered_commands}  # type: ignore[union-attr]
     assert set(commands) == {
-        "run", "resume", "report", "new", "privacy", "audit", "tasks", "data", "strategies",
-        "reproduce",
+        "cite", "doctor", "export", "run", "resume", "report", "new", "privacy", "audit", "tasks",
+        "data", "strategies", "reproduce", "track",
     }  # fmt: skip
     for name, command in commands.items():
         assert f"Example: flwr-fbo {name}" in (command.callback.__doc__ or ""), name
@@ -206,7 +220,7 @@ def test_a_directory_that_holds_a_run_is_not_overwritten(tmp_path: Path) -> None
     done = flwr_fbo(
         "run", "synthetic", *QUICK, "--engine", "inline", "--run-dir", "x", cwd=tmp_path
     )
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "already holds a run" in done.stderr
 
 
@@ -262,5 +276,72 @@ def fragile(params):
 
 def test_only_a_run_can_be_resumed(tmp_path: Path) -> None:
     done = flwr_fbo("resume", "nothing", cwd=tmp_path)
-    assert done.returncode == 1
+    assert done.returncode == 2
     assert "config.json" in done.stderr
+
+
+MISTAKES = [
+    ("report", "nowhere"),
+    ("report", "r", "--out", "no/such/folder.html"),
+    ("resume", "nowhere"),
+    ("run", "synthetic", *QUICK, "--engine", "inline", "--run-dir", "r"),
+    ("privacy", "--statement", "nowhere"),
+    ("audit", "nowhere"),
+    ("new", "r"),
+    ("cite", "nowhere"),
+    ("data", "nowhere"),
+    ("strategies", "nowhere"),
+    ("reproduce", "nowhere"),
+]
+
+
+@pytest.mark.parametrize("arguments", MISTAKES, ids=" ".join)
+def test_like_mistakes_have_one_exit_code(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    (tmp_path / "r").mkdir()
+    (tmp_path / "r" / "config.json").write_text("{}")
+    done = flwr_fbo(*arguments, cwd=tmp_path)
+    assert done.returncode == 2, done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert "Traceback" not in done.stderr
+
+
+def test_cite_prints_the_entry_of_a_strategy_or_a_run(tmp_path: Path) -> None:
+    RunDirectory(tmp_path / "r").create({"strategy": "fts"})
+    alone, strategy, run = (
+        flwr_fbo("cite", *name, cwd=tmp_path).stdout for name in ((), ("fts",), ("r",))
+    )
+    assert alone.count("@") == 1
+    assert strategy == run
+    assert "year      = {2020}" in strategy
+
+
+def test_reproduce_finds_the_source_tree_around_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A package that was installed without -e does not lie in the source tree."""
+    from flwr_fbo.cli import reproduce
+    from flwr_fbo.core.settings import SettingsError
+
+    monkeypatch.setattr(reproduce, "__file__", str(tmp_path / "site-packages/f/cli/reproduce.py"))
+    inside = Path(__file__).parents[2] / "docs"
+    monkeypatch.chdir(inside)
+    assert reproduce._source_tree() == inside.parent
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SettingsError, match="inside a clone"):
+        reproduce._source_tree()
+
+
+def test_strategies_are_one_line_each(tmp_path: Path) -> None:
+    from flwr_fbo.methods.registry import method_names
+
+    lines = flwr_fbo("strategies", cwd=tmp_path).stdout.splitlines()
+    for name in method_names():
+        assert sum(line.startswith(f"{name} ") for line in lines) == 1, name
+    assert len(lines) <= len(method_names()) + 5
+    assert max(map(len, lines)) <= 100
+
+
+def test_help_has_the_words_of_flower_and_optuna() -> None:
+    shown = " ".join(CliRunner().invoke(app, ["--help"]).stdout.split())
+    for word in ("SuperNode", "ClientApp", "trial", "study", "Exit codes"):
+        assert word in shown, word

@@ -55,9 +55,30 @@ def test_the_plan_is_what_a_run_will_use(tmp_path: Path) -> None:
     assert made == list(server.release_plan.rounds)
 
 
+def test_the_plan_of_secure_sums_is_what_a_run_will_use(tmp_path: Path) -> None:
+    done = flwr_fbo(
+        "privacy", "--agents", "30", "--rounds", "12", "--epsilon", "5", "--aggregation", "secure",
+        "--secure-threshold", "0.8", "--secure-colluding", "2", "--json", cwd=tmp_path,
+    )  # fmt: skip
+    planned = json.loads(done.stdout)
+    settings = DPFTSDESettings(
+        epsilon=5.0, reward_low=0.0, reward_high=1.0, aggregation="secure", secure_threshold=0.8,
+        secure_colluding=2,
+    )  # fmt: skip
+    server = DPFTSDEServer(Space({"x": Float(0.0, 1.0)}), 30, settings, 12)
+    assert server.noise_multiplier == pytest.approx(planned["noise_multiplier"])
+    assert len(server.release_plan.rounds) == planned["releases"]
+    facts = server.statement().secure_sum
+    assert planned["trust"] == server.statement().trust == "secure-sum"
+    for key in ("threshold", "colluding", "excess_noise"):
+        assert planned[key] == facts[key]
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
+        (("--epsilon", "5", "--aggregation", "secure", "--sampling-rate", "0.5"), "must be 1"),
+        (("--epsilon", "5", "--secure-threshold", "0.3"), "`secure-threshold` must be"),
         (("--epsilon", "0"), "`epsilon` must be"),
         (("--epsilon", "5", "--delta", "1"), "`delta` must be"),
         (("--noise-multiplier", "1"), "`sampling_rate` must be given"),
@@ -148,7 +169,7 @@ def test_the_settings_of_a_run_cannot_be_changed_in_its_audit(tmp_path: Path) ->
     assert done.exit_code == 2
     assert "--rounds must be left out in the audit of a run" in done.output
     done = CliRunner().invoke(app, ["audit", str(tmp_path)])
-    assert done.exit_code == 1
+    assert done.exit_code == 2
     assert "is not the directory of a run: no config.json" in done.output
 
 

@@ -15,7 +15,17 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("ray", "torch", "matplotlib", "pandas")
-WITHOUT_FLOWER = ("core", "models", "search", "privacy", "tasks", "methods", "runs", "report")
+WITHOUT_FLOWER = (
+    "core",
+    "models",
+    "search",
+    "privacy",
+    "tasks",
+    "methods",
+    "runs",
+    "report",
+    "optuna",
+)
 
 #: Any import of these raises (a None in sys.modules would trip scipy, which looks torch up there).
 BLOCKED = f"""

@@ -13,7 +13,7 @@ from flwr_fbo.methods.registry import find_method, method_names
 from flwr_fbo.runs.spec import RunSettings
 
 ROOT = Path(__file__).parents[2]
-GLOSSARY = ROOT / "docs" / "glossary.md"
+GLOSSARY = ROOT / "docs" / "reference" / "glossary.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TERMS = re.findall(r"^### (.+)$", GLOSSARY.read_text(), re.MULTILINE)
 
@@ -76,6 +76,10 @@ def test_settings_exist() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))
 def test_links_to_terms_lead_somewhere(page: Path) -> None:
     anchors = {anchor(term) for term in TERMS}
-    own = r"\]\(#([^)]+)\)" if page == GLOSSARY else r"\]\((?:\.\./)?glossary\.md#([^)]+)\)"
+    own = (
+        r"\]\(#([^)]+)\)"
+        if page == GLOSSARY
+        else r"\]\((?:\.\./|reference/)*glossary\.md#([^)]+)\)"
+    )
     for target in re.findall(own, page.read_text()):
         assert target in anchors, target

@@ -1,33 +1,75 @@
-"""What the README shows, run as it is printed."""
+"""The README: short, with a picture, a recording and commands; what is generated is up to date."""
 
 from __future__ import annotations
 
 import re
-from pathlib import Path
+from xml.etree import ElementTree
 
-from tests.cli.test_cli import run_json
+from benchmarks import first_table, hero
+from benchmarks.pages import filled
+from tests.docs.pages import ROOT
 
-README = (Path(__file__).parents[2] / "README.md").read_text()
-
-
-def block(language: str, first_words: str) -> str:
-    found = re.findall(rf"```{language}\n(.*?)```", README, flags=re.DOTALL)
-    (chosen,) = [text for text in found if text.startswith(first_words)]
-    return str(chosen)
+README = (ROOT / "README.md").read_text()
+SVG = "{http://www.w3.org/2000/svg}"
 
 
-def test_the_own_task_runs(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text(block("python", "# mine.py"))
-    found = run_json(
-        tmp_path, "mine:tuned", "--agents", "2", "--rounds", "1", "--epsilon", "4",
-        "--set", "initial-points=2",
-    )  # fmt: skip
-    assert found["history"]["evaluations"] == [2, 3]
-    assert 0.5 < found["history"]["best"][-1] <= 1.0
+def test_it_has_fewer_than_600_words() -> None:
+    assert len(README.split()) < 600
 
 
-def test_every_file_it_names_exists() -> None:
-    names = set(re.findall(r"`(flwr_fbo/[a-z_/]+\.py)`", README))
-    assert len(names) > 8
-    for name in names:
-        assert (Path(__file__).parents[2] / name).exists(), name
+def test_its_first_picture_is_of_the_saved_runs() -> None:
+    known = hero.saved()
+    assert hero.FIGURE.read_text() == hero.figure(known), "run `python -m benchmarks.hero draw`"
+    assert filled(README, "hero", [hero.caption(known)]) == README
+    assert README.index("docs/images/hero.svg") < README.index("## Try it")
+    # Reported seeds only, at least five, and the same ones for every method.
+    seeds = hero.seeds_of(known)
+    assert len(seeds) >= 5
+    assert min(map(int, seeds)) >= 7000
+    for method in hero.METHODS:
+        assert sorted(known["runs"][method]) == seeds
+        assert hero.curves(known, method).shape == (len(seeds), known["evaluations"])
+    for epsilon in (8, 2):
+        for run in known["runs"][f"ours-{epsilon}"].values():
+            assert 0.99 * epsilon < run["epsilon"] <= epsilon
+            assert run["delta"] == 1e-5
+
+
+def test_reached_counts_evaluations_from_one() -> None:
+    import numpy as np
+
+    assert hero.reached(np.array([0.1, 0.4, 0.5]), 0.4) == 2
+    assert hero.reached(np.array([0.1, 0.4, 0.5]), 0.6) is None
+
+
+def test_the_recording_is_of_the_main_command_and_calm_where_asked() -> None:
+    text = (ROOT / "docs" / "images" / "terminal.svg").read_text()
+    assert ElementTree.fromstring(text).tag == f"{SVG}svg"
+    (main,) = re.findall(r"<!-- main command -->\n```sh\n(.*?)```", README, re.DOTALL)
+    command = main.strip().splitlines()[-1].removeprefix(".venv/bin/")
+    assert f"$ {command}" in text
+    assert first_table.commands()[-1].endswith(command)
+    assert "evaluations to" in text  # the table at the end
+    assert "prefers-reduced-motion" in text
+    assert "recorded from one real run" in text
+
+
+def test_a_recording_keeps_what_a_terminal_showed() -> None:
+    import importlib.util
+
+    import pytest
+
+    pytest.importorskip("pyte", reason="the extra `docs` is not installed")
+    spec = importlib.util.spec_from_file_location("record", ROOT / "scripts" / "record.py")
+    assert spec is not None
+    assert spec.loader is not None
+    record = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(record)
+    frames = record.record("printf a\\x1b[31mred\\x1b[0m<b>\\n")
+    drawn = record.drawn(frames, "printf")
+    ElementTree.fromstring(drawn)
+    assert '<tspan fill="#ff7b72">red</tspan>' in drawn
+    assert "&lt;b&gt;" in drawn
+    assert drawn.count(" last") == 1
+    with pytest.raises(SystemExit, match="must succeed, but ended with 1"):
+        record.record("false")

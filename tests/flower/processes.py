@@ -1,4 +1,7 @@
-"""Flower's own processes on loopback, started and stopped by the tests that need them."""
+"""Flower's own processes on loopback, started and stopped by the tests that need them.
+
+All limits of time are far above what a busy machine needs: they end a test that would never end.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
+#: Whether a SuperLink has one port for everything. Before, `flwr run`, SuperNodes and ServerApps
+#: each had a port of their own, and nothing was installed unless that was asked for.
+ONE_PORT = find_spec("flwr.supercore.task_identity") is not None
 
 
 def free_ports(count: int) -> list[int]:
@@ -32,6 +39,9 @@ class Flower:
 
     folder: Path
     processes: list[subprocess.Popen[bytes]] = field(default_factory=list)
+    #: The address that SuperNodes connect to, where it is not that of `flwr run`.
+    fleet: str = ""
+    variables: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         (self.folder / "home").mkdir()
@@ -48,6 +58,7 @@ class Flower:
             "PYTHONPATH": f"{self.folder}{os.pathsep}{REPOSITORY}",
             "OMP_NUM_THREADS": "1",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
+            **self.variables,
         }
 
     def connect(self, name: str, port: int, options: str = "insecure = true") -> None:
@@ -57,7 +68,7 @@ class Flower:
         (self.folder / "home" / "config.toml").write_text(text)
 
     def start(
-        self, *command: str, port: int | None = None, wait: float = 180.0
+        self, *command: str, port: int | None = None, wait: float = 600.0
     ) -> subprocess.Popen[bytes]:
         """Start a process; with a port, wait until it listens there."""
         program = command[0] if "/" in command[0] else str(BIN / command[0])
@@ -81,10 +92,15 @@ class Flower:
 
     def superlink(self, port: int) -> subprocess.Popen[bytes]:
         """A SuperLink on loopback without TLS, which `flwr run . dep` finds."""
-        process = self.start(
-            "flower-superlink", "--insecure", "--disable-runtime-dependency-installation",
-            "--host", "127.0.0.1", "--port", str(port), port=port,
-        )  # fmt: skip
+        options = ["--disable-runtime-dependency-installation"]
+        options += ["--host", "127.0.0.1", "--port", str(port)]
+        if not ONE_PORT:
+            fleet, io = free_ports(2)
+            self.fleet = f"127.0.0.1:{fleet}"
+            options = ["--control-api-address", f"127.0.0.1:{port}"]
+            options += ["--fleet-api-address", self.fleet]
+            options += ["--serverappio-api-address", f"127.0.0.1:{io}"]
+        process = self.start("flower-superlink", "--insecure", *options, port=port)
         self.connect("dep", port)
         return process
 
@@ -92,12 +108,15 @@ class Flower:
         self, link: int, port: int, config: str, *variables: str
     ) -> subprocess.Popen[bytes]:
         """A SuperNode of such a SuperLink, with a node-config and variables of its own."""
+        own = ["--port", str(port)]
+        if not ONE_PORT:
+            own = ["--clientappio-api-address", f"127.0.0.1:{port}"]
         return self.start(
             "/usr/bin/env", *variables, str(BIN / "flower-supernode"), "--insecure",
-            "--superlink", f"127.0.0.1:{link}", "--port", str(port), "--node-config", config,
+            "--superlink", self.fleet or f"127.0.0.1:{link}", *own, "--node-config", config,
         )  # fmt: skip
 
-    def command(self, *command: str, timeout: float = 180.0) -> str:
+    def command(self, *command: str, timeout: float = 900.0) -> str:
         """A command of Flower's (or a script) to its end; its output."""
         program = command[0] if "/" in command[0] else str(BIN / command[0])
         done = subprocess.run(
@@ -111,7 +130,11 @@ class Flower:
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout + done.stderr
 
-    def run(self, *arguments: str, timeout: float = 600.0, app: Path = REPOSITORY) -> str:
+    def shell(self, lines: str, timeout: float = 900.0) -> str:
+        """Lines as somebody types them, until one fails; their output."""
+        return self.command("/usr/bin/env", "bash", "-e", "-c", lines, timeout=timeout)
+
+    def run(self, *arguments: str, timeout: float = 1800.0, app: Path = REPOSITORY) -> str:
         """`flwr run` to its end; its whole output."""
         done = subprocess.run(
             [str(BIN / "flwr"), "run", str(app), *arguments, "--stream"],
@@ -132,7 +155,7 @@ class Flower:
             capture_output=True,
             text=True,
             env=self.environment,
-            timeout=180,
+            timeout=600,
             check=True,
         )
         return str(json.loads(listing.stdout)["runs"][0]["status"])
@@ -145,7 +168,7 @@ class Flower:
         (path,) = self.folder.glob(f"{self.processes.index(process)}-*.log")
         return path.read_text(errors="replace")
 
-    def until(self, condition: Callable[[], bool], seconds: float = 240.0) -> None:
+    def until(self, condition: Callable[[], bool], seconds: float = 900.0) -> None:
         """Wait for something that processes do; what they have said if it does not come."""
         deadline = time.monotonic() + seconds
         while not condition():

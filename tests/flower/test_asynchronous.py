@@ -36,7 +36,8 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.runs.files.checkpoint import Checkpoint
 from flwr_fbo.runs.files.directory import RunDirectory
-from flwr_fbo.runs.files.journal import Journal, JournalBusyError, journal_path
+from flwr_fbo.runs.files.journal import Journal, journal_path
+from flwr_fbo.runs.files.journal_check import JournalBusyError
 from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
@@ -145,6 +146,31 @@ def test_a_worker_that_is_killed_is_followed_by_one_that_does_the_same(folder: P
     assert first != second
     assert x == same == repr(made.params["x"])
     assert len(Journal(journal(folder), reading=True).read("begun")) == 2
+
+
+def test_evaluations_at_once_go_on_in_the_worker_and_are_recorded_once(folder: Path) -> None:
+    f = Federation(folder, FTS(**{**ONE, "initial_points": 2}, parallel=2))
+    assert f.rounds(1)[0].replied == 0
+    until(lambda: len(notes(0, "begin")) == 2)  # both are under way at the same time
+    assert len({process for process, _ in notes(0, "begin")}) == 2
+    os.kill(int(worker_path(journal(folder)).read_text()), signal.SIGKILL)
+    until(lambda: not has_worker(journal(folder)))
+    f.rounds(1)
+    until(lambda: len(notes(0, "begin")) == 4)
+    assert {x for _, x in notes(0, "begin")[:2]} == {x for _, x in notes(0, "begin")[2:]}
+    allow(0, 2)
+    until(lambda: not has_worker(journal(folder)))
+    assert [(e.round, e.play, e.failed) for e in history(folder)] == [(0, 0, False), (0, 1, False)]
+    assert f.rounds(1)[0].replied == 1
+
+
+def test_the_owners_limit_ends_each_of_the_evaluations_at_once(folder: Path) -> None:
+    f = Federation(folder, LocalTS(initial_points=2, parallel=2), **{"evaluation-limit": 0.3})
+    f.rounds(1)
+    until(lambda: len(history(folder)) == 2)
+    failure = "ended after 0.3 s, its owner's `evaluation-limit`"
+    assert [e.failure for e in history(folder)] == [failure] * 2
+    until(lambda: not has_worker(journal(folder)))
 
 
 def test_an_evaluation_that_ends_two_processes_is_given_up(folder: Path) -> None:
@@ -417,13 +443,13 @@ class TestSimulation:
         ) as run:
             assert run.stdout is not None
             table = folder / "rounds.csv"
-            until(lambda: table.exists() and len(table.read_text().splitlines()) == 5, 120.0)
+            until(lambda: table.exists() and len(table.read_text().splitlines()) == 5)
             assert has_worker(journal(folder))
             assert run.poll() is None  # it waits
             for agent in range(2):
                 allow(agent, 9)
             result = json.loads(run.stdout.read())
-            assert run.wait(60) == 0
+            assert run.wait(600) == 0
         assert result["complete"]
         for agent in range(2):
             assert [e.round for e in history(folder, agent)][:2] == [0, 1]

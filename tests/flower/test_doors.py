@@ -1,4 +1,4 @@
-"""The door of docs/existing-apps.md, literally: two ways in, three loops, one path to the agent."""
+"""The door of docs/how-to/existing-apps.md, literally: two ways in, three loops, one agent."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from flwr_fbo.strategies.explicit import ArgumentError
 from tests.docs.test_docs import ROOT
 from tests.flower.processes import flower, free_ports
 
-PAGE = (ROOT / "docs" / "existing-apps.md").read_text()
+PAGE = (ROOT / "docs" / "how-to" / "existing-apps.md").read_text()
 DOORS = dict(re.findall(r"<!-- door: (\w+) -->\n```python\n(.*?)```", PAGE, flags=re.DOTALL))
 
 SPACE = {"x": Float(0.0, 1.0), "y": Float(1e-3, 1e3, log=True)}
@@ -303,7 +303,7 @@ class TestFlowersOwnLoop:
         grid = Silent(client_of_the_page("handler"), 2)
         strategy = DPFTSDE(
             space=SPACE, epsilon=5.0, releases="all", num_rounds=3, num_agents=2, run_dir=tmp_path,
-            **QUICK,
+            timeout=1.0, **QUICK,  # a round lasts its whole timeout while connected nodes are late
         )  # fmt: skip
         result = Strategy.start(strategy, grid, ArrayRecord(), num_rounds=3)
         ledger = (tmp_path / "ledger.jsonl").read_text()

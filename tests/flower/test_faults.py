@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -30,3 +31,21 @@ def test_every_step_of_the_protocol_can_be_the_last() -> None:
     cases, failed = map(int, line.split()[1:])
     assert cases > 40
     assert failed == 0
+
+
+@pytest.mark.parametrize(
+    ("engine", "only"), [("inline", ""), ("ray", "SIGKILL"), ("deployment", "SIGKILL")]
+)
+def test_an_evaluation_that_ends_its_process_fails_and_nothing_else(engine: str, only: str) -> None:
+    if engine == "ray" and find_spec("ray") is None:
+        pytest.skip("needs Ray")
+    script = REPOSITORY / "benchmarks" / "evaluation_faults.py"
+    done = subprocess.run(
+        [sys.executable, str(script), "--engines", engine, "--only", only],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "FLWR_TELEMETRY_ENABLED": "0"},
+        timeout=3600,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"| {engine} |" in done.stdout

@@ -93,7 +93,9 @@ REFUSED: dict[str, Any] = {
         RecordDict({wire.REPLY_PARAMETERS: MetricRecord({"x": 1}),
                     wire.REPLY_METRICS: ConfigRecord({"schema": 1})})
     ),
-    "an error of Flower's": lambda message, reply: Message(Error(3, "gone"), reply_to=message),
+    "an app that cannot be loaded": lambda message, reply: Message(
+        Error(1, "gone"), reply_to=message
+    ),
     "an error that quotes data": lambda message, reply: Message(
         Error(2, "patient 4711"), reply_to=message
     ),

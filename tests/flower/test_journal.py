@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 
 from flwr_fbo.clients.tuning_client import partition_of
 from flwr_fbo.runs.files import journal as journals
-from flwr_fbo.runs.files.journal import (
-    Journal,
+from flwr_fbo.runs.files.checks import LAYOUT, Chain
+from flwr_fbo.runs.files.journal import Journal, cached_journal, exclusive, journal_path
+from flwr_fbo.runs.files.journal_check import (
     JournalBusyError,
     JournalError,
-    cached_journal,
-    exclusive,
-    journal_path,
+    JournalOwner,
+    head_path,
 )
 from flwr_fbo.strategies.baselines import LocalTS
 
@@ -41,8 +41,57 @@ def test_what_is_appended_is_read_back_by_kind(tmp_path: Path) -> None:
         assert again.read("nothing") == []
 
 
+QUICK: dict[str, Any] = {"seconds": 0.0}  # work that is not worth a flush
+
+
+def numbers(journal: Journal) -> list[int]:
+    return [r["number"] for r in journal.read("evaluation")]
+
+
 @given(cut=st.integers(0, 200))
 def test_a_torn_last_line_is_dropped_and_mended(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    """A crash in the middle of a write: the line is torn, and its head was not written."""
+    path = tmp_path_factory.mktemp("journal") / "a.jsonl"
+    journal = Journal(path)
+    for i in range(3):
+        journal.append("evaluation", {"number": i})
+    stored, head = path.read_bytes(), head_path(path).read_bytes()
+    journal.append("evaluation", {"number": 3})
+    path.write_bytes(path.read_bytes()[: len(stored) + cut])
+    head_path(path).write_bytes(head)
+    complete = path.read_bytes().count(b"\n") - 1
+    again = Journal(path)
+    assert again.lost == 0
+    assert numbers(again) == list(range(complete))
+    again.append("evaluation", {"number": 99})
+    assert numbers(Journal(path)) == [*range(complete), 99]
+
+
+@given(cut=st.integers(0, 400))
+def test_lines_that_were_never_flushed_may_be_lost_and_are_counted(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    """A power cut: the file lost its end, the head did not."""
+    path = tmp_path_factory.mktemp("journal") / "a.jsonl"
+    journal = Journal(path)
+    for i in range(4):
+        journal.append("evaluation", {"number": i, **QUICK})
+    whole = path.read_bytes()
+    path.write_bytes(whole[: min(cut, len(whole))])
+    complete = max(path.read_bytes().count(b"\n") - 1, 0)
+    again = Journal(path)
+    assert numbers(again) == list(range(complete))
+    assert again.lost == 4 - complete
+    again.append("evaluation", {"number": 99, **QUICK})
+    last = Journal(path)
+    assert numbers(last) == [*range(complete), 99]
+    assert last.lost == 0  # said once, and now the journal is as long as its head says
+
+
+@given(cut=st.integers(0, 400))
+def test_lines_that_were_flushed_cannot_be_lost(
     tmp_path_factory: pytest.TempPathFactory, cut: int
 ) -> None:
     path = tmp_path_factory.mktemp("journal") / "a.jsonl"
@@ -50,21 +99,104 @@ def test_a_torn_last_line_is_dropped_and_mended(
     for i in range(4):
         journal.append("evaluation", {"number": i})
     whole = path.read_bytes()
-    path.write_bytes(whole[: min(cut, len(whole))])
-    complete = path.read_bytes().count(b"\n")
-    again = Journal(path)
-    assert [r["number"] for r in again.read("evaluation")] == list(range(complete))
-    again.append("evaluation", {"number": 99})
-    numbers = [r["number"] for r in Journal(path).read("evaluation")]
-    assert numbers == [*range(complete), 99]
+    path.write_bytes(whole[:cut])
+    if cut >= len(whole):
+        assert len(numbers(Journal(path))) == 4
+        return
+    for _ in range(2):  # an attempt that is refused must not make the next one pass
+        with pytest.raises(JournalError, match=r"a\.jsonl holds .* records are missing"):
+            Journal(path)
 
 
-@pytest.mark.parametrize("line", [b"not json", b"[]", b"{}", b'{"score": 1}', b"3"])
+@pytest.mark.parametrize("line", [b"not json", b"[]", b"{}", b'{"score": 1}', b"3", b""])
 def test_damage_before_the_end_is_refused(tmp_path: Path, line: bytes) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"kind":"evaluation","score":1}\n' + line + b"\n")
-    with pytest.raises(JournalError, match="line 2"):
+    write(path, 1)
+    path.write_bytes(path.read_bytes() + line + b"\n")
+    with pytest.raises(JournalError, match="line 3 does not fit its checksum"):
         Journal(path)
+
+
+def test_every_flipped_bit_is_noticed(tmp_path: Path) -> None:
+    """Each bit of a journal: refused, or (a torn last line) counted as lost."""
+    path = tmp_path / "a.jsonl"
+    journal = Journal(path, JournalOwner("run", 1))
+    for i in range(2):
+        journal.append("evaluation", {"number": i, **QUICK})
+    whole = path.read_bytes()
+    for place in range(8 * len(whole)):
+        data = bytearray(whole)
+        data[place // 8] ^= 1 << place % 8
+        path.write_bytes(data)
+        try:
+            found = Journal(path, JournalOwner("run", 1), reading=True)
+        except JournalError:
+            continue
+        assert found.lost, (place, bytes(data))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: [*lines[:2], lines[1], *lines[2:]],
+        lambda lines: [lines[0], *lines[2:]],
+        lambda lines: [lines[0], lines[2], lines[1], *lines[3:]],
+        lambda lines: lines[1:],
+    ],
+    ids=["doubled", "missing", "swapped", "no header"],
+)
+def test_lines_out_of_place_are_refused(tmp_path: Path, change: Any) -> None:
+    path = tmp_path / "a.jsonl"
+    write(path, 1, 2, 3)
+    path.write_bytes(b"".join(change(path.read_bytes().splitlines(keepends=True))))
+    with pytest.raises(JournalError, match="does not fit its checksum"):
+        Journal(path)
+
+
+def test_a_journal_of_another_agent_or_run_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    Journal(path, JournalOwner("monday", 1)).append("evaluation", {"number": 1})
+    assert numbers(Journal(path, JournalOwner("monday", 1))) == [1]
+    for owner in (JournalOwner("tuesday", 1), JournalOwner("monday", 2)):
+        with pytest.raises(JournalError, match="but holds those of agent 1 in run monday"):
+            Journal(path, owner)
+        with pytest.raises(JournalError, match="another `run-name`"):
+            cached_journal(path, owner)
+
+
+def test_a_journal_of_an_older_version_is_refused_by_version(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"kind":"evaluation","score":1}\n')
+    with pytest.raises(JournalError, match="is of another version of flwr-fbo"):
+        Journal(path)
+
+
+def test_a_damaged_head_costs_nothing_but_its_knowledge(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    Journal(path).append("evaluation", {"number": 1})
+    for head in (b"", b"garbage", b"\x00" * 100):
+        head_path(path).write_bytes(head)
+        assert numbers(Journal(path)) == [1]
+    head_path(path).unlink()
+    again = Journal(path)
+    again.append("evaluation", {"number": 2})
+    assert head_path(path).exists()
+    assert numbers(Journal(path)) == [1, 2]
+
+
+def test_a_forked_process_appends_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    journal = Journal(path)
+    journal.append("evaluation", {"number": 1})
+    child = os.fork()
+    if child == 0:
+        try:
+            journal.append("evaluation", {"number": 2})
+        except JournalError as error:
+            os._exit(0 if "was forked from process" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert numbers(Journal(path)) == [1]
 
 
 def test_numbers_json_does_not_know_are_refused_before_anything_is_written(tmp_path: Path) -> None:
@@ -76,7 +208,7 @@ def test_numbers_json_does_not_know_are_refused_before_anything_is_written(tmp_p
 
 def test_reading_leaves_a_line_that_is_being_written_alone(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
-    path.write_bytes(b'{"kind":"evaluation","score":1}\n{"kind":"eval')
+    write(path, 1, end='{"kind":"eval')
     assert Journal(path, reading=True).read("evaluation") == [{"score": 1}]
     assert path.read_bytes().endswith(b'{"kind":"eval')
     assert Journal(tmp_path / "none.jsonl", reading=True).read("evaluation") == []
@@ -90,17 +222,27 @@ def scores(journal: Journal) -> list[Any]:
 
 
 def write(path: Path, *numbers: float, end: str = "") -> None:
-    """A journal with these scores, as another process would leave it."""
-    lines = [f'{{"kind":"evaluation","score":{n:g}}}\n' for n in numbers]
-    path.write_text("".join(lines) + end)
+    """A journal with these scores, as another process would leave it, without a head."""
+    chain = Chain()
+    texts = [f'{{"kind":"evaluation","score":{n:g}}}' for n in numbers]
+    header = f'{{"kind":"journal","layout":{LAYOUT}}}'
+    lines = [chain.add(text.encode()) for text in [header, *texts]]
+    path.write_bytes(b"".join(lines) + end.encode())
+    head_path(path).unlink(missing_ok=True)
 
 
 def test_a_kept_journal_parses_no_line_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, parsed = tmp_path / "a.jsonl", []
+    path, parsed = tmp_path / "a.jsonl", list[bytes]()
     loads = journals.json.loads
-    monkeypatch.setattr(journals.json, "loads", lambda text: parsed.append(text) or loads(text))
+
+    def noted(text: bytes) -> Any:
+        if b'"evaluation"' in text:
+            parsed.append(text)
+        return loads(text)
+
+    monkeypatch.setattr(journals.json, "loads", noted)
     write(path, 1, 2, 3)
     assert scores(cached_journal(path)) == [1, 2, 3]
     assert len(parsed) == 3
@@ -157,6 +299,9 @@ def test_a_journal_that_is_gone_starts_anew(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     cached_journal(path).append("evaluation", {"score": 1.0})
     path.unlink()
+    with pytest.raises(JournalError, match="records are missing"):
+        cached_journal(path)
+    head_path(path).unlink()
     assert scores(cached_journal(path)) == []
 
 
@@ -166,13 +311,13 @@ def test_a_damaged_journal_is_not_kept(tmp_path: Path) -> None:
     assert scores(cached_journal(path)) == [1, 2]
     path.write_bytes(path.read_bytes() + b"3\nnot json\n")
     for _ in range(2):
-        with pytest.raises(JournalError, match="line 3 is not a record"):
+        with pytest.raises(JournalError, match="line 4 does not fit its checksum"):
             cached_journal(path)
     write(path, 1, 2, 3)
     assert scores(cached_journal(path)) == [1, 2, 3]
 
 
-@pytest.mark.parametrize(("most", "value", "kept"), [("MOST_KEPT", 2, 2), ("MOST_LINES", 5, 1)])
+@pytest.mark.parametrize(("most", "value", "kept"), [("MOST_KEPT", 2, 2), ("MOST_LINES", 7, 1)])
 def test_a_process_keeps_no_more_than_so_much(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, most: str, value: int, kept: int
 ) -> None:
@@ -183,7 +328,7 @@ def test_a_process_keeps_no_more_than_so_much(
         write(path, 1, 2, 3)
         cached_journal(path)
     assert list(journals._cache._journals) == paths[-kept:]
-    assert journals._cache._total == 3 * kept
+    assert journals._cache._total == 4 * kept  # with the headers
     write(paths[0], *range(6))
     assert scores(cached_journal(paths[0])) == list(range(6))
 
@@ -282,7 +427,7 @@ def test_room_is_made_sure_of_before_work_is_paid_for(
     f = federation(LocalTS(**SMALL))
     reports = f.start().reports
     assert all(r.declined == {"JournalError": 3} for r in reports)
-    assert [p.read_bytes() for p in f.directory.agents.iterdir()] == [b""] * 3
+    assert [p.read_bytes() for p in f.directory.agents.glob("*.jsonl")] == [b""] * 3
 
 
 @pytest.mark.parametrize(

@@ -112,7 +112,7 @@ def test_there_is_no_place_beyond_the_plan(
     f.strategy.open_run(type(settings)(**{**vars(settings), "agents": 3}))
     reports = f.start().reports
     assert [r.asked for r in reports] == [3] * 4
-    assert "the run is for 3 agents, and all are registered" in caplog.text
+    assert "the run is for 3 agents, and all of them have their places" in caplog.text
     assert drawn == [(3, RATE)] * 3
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from flwr_fbo.runs.history import read_evaluations
+from flwr_fbo.wire import SCHEMA
 from tests.flower.processes import Flower, flower, free_ports
 
 pytestmark = [
@@ -48,9 +49,9 @@ def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: 
         )  # fmt: skip
         assert running.status("dep").startswith("finished:completed"), running.logs()
         assert "another node already speaks for agent 0" in said
-        assert "is not registered: a reply must have schema 2, but has 7" in said
+        assert f"is not registered: a reply must have schema {SCHEMA}, but has 7" in said
         assert "1 of 2 agents are registered; starting with them" in said
-        assert "must be 7, but got 2" in running.log(odd)
+        assert f"must be 7, but got {SCHEMA}" in running.log(odd)
         first, second = read_evaluations(tmp_path / "fbo" / "runs" / "odd" / "agents", 2)
         assert [e.round for e in first] == [0, 1]
         assert second == []

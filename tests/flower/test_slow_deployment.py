@@ -24,9 +24,10 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="workers need fork"),
 ]
 
+TIMEOUT = 1800.0
 # No round ends by its timeout: each waits for the test, however slow the machine is.
 SETTINGS = (
-    "task='tests.flower.slow_tasks:gated' strategy='fts' agents=2 rounds=6 timeout=300.0 "
+    f"task='tests.flower.slow_tasks:gated' strategy='fts' agents=2 rounds=6 timeout={TIMEOUT} "
     "answer-within=0.0 run-name='slow' settings='initial-points=1 features=8 refit-every=0'"
 )
 
@@ -90,7 +91,10 @@ def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
 
     table = rounds()
     assert [int(r["round"]) for r in table] == list(range(7))
-    assert {r["missing"] for r in table} == {"0"}  # nobody was waited for in vain
+    # Nobody was waited for in vain. The round in which the SuperNode was stopped may be without its
+    # reply: Flower says so at once.
+    assert sum(int(r["missing"]) for r in table) <= 1
+    assert max(float(r["seconds"]) for r in table) < TIMEOUT
     assert table[-1]["replied"] == "2"  # agent 0 with what it knows
     late, quick = read_evaluations(directory / "agents", 2)
     assert [e.round for e in quick] == list(range(7))

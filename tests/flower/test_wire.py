@@ -239,9 +239,51 @@ def test_no_metrics_crash_the_decoder(metrics: dict[str, Any]) -> None:
     assert reply.declined or set(reply.arrays) == {"omega"}
 
 
-def test_registration_names_the_agent() -> None:
-    parameters, _, metrics = wire.encode_reply(Reply(), -1, agent="7")
-    assert wire.decode_registration(message(reply_record(parameters, metrics))) == "7"
-    declined = wire.encode_reply(Reply(declined="ValueError"), -1, agent="7")
-    with pytest.raises(wire.WireError, match="ValueError"):
-        wire.decode_registration(message(reply_record(declined[0], declined[2])))
+CLAIM = wire.Claim("7", "f" * 64)
+
+
+def registration(reply: Reply, claim: wire.Claim | None) -> Message:
+    parameters, _, metrics = wire.encode_reply(reply, -1, claim)
+    return message(reply_record(parameters, metrics))
+
+
+def test_registration_names_the_agent_and_its_owner() -> None:
+    assert wire.decode_registration(registration(Reply(), CLAIM)) == CLAIM
+
+
+@pytest.mark.parametrize("claim", [None, CLAIM])
+def test_a_setup_that_is_declined_says_why(claim: wire.Claim | None) -> None:
+    with pytest.raises(wire.WireError, match="the agent declined its setup: ValueError"):
+        wire.decode_registration(registration(Reply(declined="ValueError"), claim))
+
+
+@pytest.mark.parametrize(
+    ("claim", "rule"),
+    [
+        (None, "`agent` must be printable text"),
+        (wire.Claim("", "f" * 64), "must not be empty"),
+        (wire.Claim("7", ""), "must have at least 32 characters"),
+        (wire.Claim("7", "f" * 65), "at most 64 characters"),
+    ],
+)
+def test_a_registration_without_an_owner_is_refused(claim: wire.Claim | None, rule: str) -> None:
+    with pytest.raises(wire.WireError, match=rule):
+        wire.decode_registration(registration(Reply(), claim))
+
+
+@pytest.mark.parametrize(
+    "shapes",
+    ['{"omega": [-1]}', '{"omega": [2.0]}', '{"omega": [true]}', '{"omega": [10000, 10000]}',
+     '{"omega": "ab"}', '[]', "{", '{"omega": 3}'],
+)  # fmt: skip
+def test_shapes_that_cannot_be_are_refused(shapes: str) -> None:
+    content = wire.encode_request(REQUEST, "digest")
+    config = dict(content.config_records[wire.CONFIG]) | {"expects": shapes}
+    with pytest.raises(wire.WireError):
+        wire.decode_instruction([], config)
+    assert wire.readable_part(config) == (REQUEST.round, {}, {})
+
+
+@pytest.mark.parametrize("config", [None, 3, {}, {"round": "3"}, {"round": True}, {"expects": 1}])
+def test_what_cannot_be_read_is_no_round_and_no_shapes(config: Any) -> None:
+    assert wire.readable_part(config) == (-1, {}, {})

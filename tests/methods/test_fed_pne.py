@@ -107,8 +107,8 @@ def test_uniform_pulls_stay_in_their_nodes_and_are_drawn_once() -> None:
     np.testing.assert_array_equal(again.answer(request).arrays["means"], first)
 
 
-class Crash(BaseException):
-    """Not an Exception: nothing catches it."""
+class Crash(KeyboardInterrupt):
+    """An interrupted evaluation, which is no failure: nothing catches it."""
 
 
 def test_a_crash_costs_no_evaluation() -> None:

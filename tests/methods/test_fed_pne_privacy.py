@@ -109,6 +109,14 @@ def test_rewards_outside_the_unit_interval_never_get_noise() -> None:
         private_means(MeanNoise(1.0), np.array([1.2]), np.array([1]), seeded_entropy(0))
 
 
+def test_noise_on_every_reward_is_one_number_for_their_sum() -> None:
+    """Nine rewards with noise of 2 each have a sum with noise of 6: the same number is drawn."""
+    rewards, pulls = np.random.default_rng(4).random(9 * 50), np.full(50, 9)
+    each = private_means(MeanNoise(2.0, power=1), rewards, pulls, seeded_entropy(6))
+    total = private_means(MeanNoise(6.0, power=2), rewards, pulls, seeded_entropy(6))
+    np.testing.assert_array_equal(each, total)
+
+
 @pytest.mark.parametrize("noise", ["mean", "reward"])
 @pytest.mark.parametrize("epsilon", [0.5, 3.0])
 def test_the_guarantee_for_one_reward(noise: Any, epsilon: float) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Categorical, Float, Int, Space
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.methods.thompson.shared_function import SharedFunction, shared_function_of
@@ -290,11 +291,13 @@ def test_messages_are_in_standardised_scores():
 # ------------------------------------------------------------------ failures and odd scores
 
 
-def test_failures_leave_the_model_as_it_is():
-    plain, failing = with_scores(sampler_on(SQUARE), 6), sampler_on(SQUARE)
+def test_failures_that_are_not_learned_leave_the_model_as_it_is():
+    settings = ThompsonSettings(features=30, learn_failures=False)
+    plain = with_scores(sampler_on(SQUARE, settings), 6)
+    failing = sampler_on(SQUARE, settings)
     points = SQUARE.sample(6, np.random.default_rng(0))
     for unit in points:
-        failing.tell(unit + 0.01 * (0.5 - unit), None)
+        failing.tell(unit + 0.1 * (0.5 - unit), None)
         failing.tell(unit, score_of(unit))
     assert np.array_equal(plain.message(1), failing.message(1))
     assert same_proposal(plain.ask(1), failing.ask(1))
@@ -311,11 +314,13 @@ def test_a_score_that_is_not_finite_is_refused(bad):
 
 @pytest.mark.parametrize("space", [Space({"k": Categorical(list("abcde"))}), GRID, SQUARE])
 def test_a_point_that_failed_is_not_proposed_again(space):
-    sampler, shared = sampler_on(space), function_for(space)
+    settings = ThompsonSettings(features=30, learn_failures=False)
+    sampler, shared = sampler_on(space, settings), function_for(space)
     failed = []
     for _ in range(4):
         proposal = sampler.ask(1, 0.0, shared)  # the same function has the same maximum
         assert not any(np.array_equal(proposal.unit, f) for f in failed)
+        # One that does not learn draws at random instead of the same maximum.
         assert proposal.source == ("escape" if failed else "advice")
         assert np.array_equal(space.snap(proposal.unit[None])[0], proposal.unit)
         sampler.tell(proposal.unit, None)
@@ -478,3 +483,121 @@ def test_without_fits_the_given_parameters_stand():
 def test_bad_settings_are_refused(given, says):
     with pytest.raises(SettingsError, match=says):
         ThompsonSettings(**given)
+
+
+# ------------------------------------------------------------------ the point that is given out
+
+
+def told_of_a_lucky_point(pick):
+    """A sampler that knows a hill at .3, and one point of .9 whose neighbours are low."""
+    line = Space({"x": Float(0, 1)})
+    chosen = ThompsonSettings(features=30, pick=pick, lengthscale=0.15, noise=0.3)
+    sampler = ThompsonSampler(line, chosen, seed=(3,))
+    for x in (0.2, 0.25, 0.3, 0.35, 0.4):
+        sampler.tell(np.array([x]), 0.8 - (x - 0.3) ** 2)
+    for x, score in ((0.85, 0.1), (0.9, 0.9), (0.95, 0.1), (0.6, 0.2)):
+        sampler.tell(np.array([x]), score)
+    return sampler
+
+
+def test_the_best_score_or_the_best_mean_is_given_out():
+    by_score = told_of_a_lucky_point("score").best()
+    assert by_score[0] == pytest.approx([0.9])
+    by_mean = told_of_a_lucky_point("mean").best()
+    # the score is that of the point, whatever the mean is
+    assert by_mean[0] == pytest.approx([0.3])
+    assert by_mean[1] == pytest.approx(0.8)
+
+
+def test_without_noise_the_best_mean_is_the_best_score():
+    chosen = ThompsonSettings(features=30, pick="mean", noise=1e-6)
+    sampler = with_scores(sampler_on(SQUARE, chosen), 12)
+    assert sampler.best()[1] == max(sampler.own_model.scores)
+
+
+def test_asking_for_the_best_point_changes_no_proposal():
+    chosen = ThompsonSettings(features=30, pick="mean", refit_every=3, advice_use="prior")
+    asked, left = sampler_on(SQUARE, chosen), sampler_on(SQUARE, chosen)
+    for t in range(8):
+        function = function_for(SQUARE, chosen, seed=t)
+        proposals = [sampler.ask(t, shared=function).unit for sampler in (asked, left)]
+        np.testing.assert_array_equal(*proposals)
+        for sampler in (asked, left):
+            sampler.tell(proposals[0], score_of(proposals[0]))
+        assert asked.best() is not None
+    assert asked.state_dict() == left.state_dict()
+
+
+# ------------------------------------------------------------------ a hill on a plateau
+
+NETWORK = Space({"rate": Float(1e-4, 1.0, True), "depth": Int(1, 12), "k": Categorical(["a", "b"])})
+
+
+def height(unit):
+    """A plateau with a hill of .09, and a cliff of .4 beside the hill: a rate that is too large."""
+    rate = 10.0 ** (4.0 * unit[0] - 4.0)
+    return 0.9 - (rate - 0.35) ** 2
+
+
+def regret_on_a_plateau(seed, count=20, **changes):
+    sampler = ThompsonSampler(NETWORK, DPFTSDESettings(features=30, **changes), seed=(seed,))
+    noise = np.random.default_rng([seed, 5])
+    for t in range(count):
+        unit = sampler.explore(2)[t] if t < 2 else sampler.ask(t).unit
+        sampler.tell(unit, height(unit) + 0.01 * noise.standard_normal())
+    return 0.9 - height(sampler.best()[0])
+
+
+def test_a_plateau_and_a_cliff_do_not_hide_a_hill():
+    """The noise of a plateau is taken for a slope, and a cliff for the scale of all scores."""
+    now = np.mean([regret_on_a_plateau(seed) for seed in range(10)])
+    before = {"cut_low_scores": False, "spread_points": 0, "pick": "score"}
+    assert now < 0.4 * np.mean([regret_on_a_plateau(seed, **before) for seed in range(10)])
+
+
+def test_scores_that_are_not_cut_stay_as_they_are():
+    for cut in (True, False):
+        sampler = ThompsonSampler(SQUARE, DPFTSDESettings(features=30, cut_low_scores=cut))
+        for score in (0.1, 0.7, 0.8, 0.85, 0.9):
+            sampler.tell(np.array([score, 0.5]), score)
+        assert sampler.own_model.scores[0] == 0.1
+        assert sampler.own_model.scores_to_scale[0] == pytest.approx(0.6 if cut else 0.1)
+
+
+# ------------------------------------------------------------------ points that are spread
+
+
+@pytest.mark.parametrize("failing", [False, True])
+def test_the_first_points_reach_every_part_of_every_range(failing):
+    chosen = DPFTSDESettings(features=30, feature_lengthscale=0.2, spread_points=5)
+    sampler, units = sampler_on(NETWORK, chosen), []
+    for t in range(5):
+        units.append(sampler.explore(2)[t] if t < 2 else sampler.ask(t).unit)
+        sampler.tell(units[-1], None if failing else float(units[-1][0]))
+    rate, depth, k = np.array(units).T
+    # the first two points may share a part, and so one part may be left out
+    assert len(set((5 * rate).astype(int))) >= 4
+    assert len(set((5 * depth).astype(int))) >= 4
+    assert sorted(np.bincount((2 * k).astype(int))) in ([2, 3], [1, 4])
+    if not failing:
+        assert sampler.ask(5).source == "own"
+
+
+def test_points_are_not_spread_where_others_tell_something():
+    chosen = DPFTSDESettings(features=30, feature_lengthscale=0.2)
+    sampler = with_scores(sampler_on(SQUARE, chosen), 1)
+    assert sampler.ask(1).source == "initial"
+    assert sampler.ask(1, shared=function_for(SQUARE, chosen)).source == "own"
+
+
+def test_points_under_way_count_as_spread():
+    chosen = DPFTSDESettings(features=30, feature_lengthscale=0.2, spread_points=4)
+    sampler, pending = sampler_on(SQUARE, chosen), []
+    for unit in ([0.1, 0.6], [0.4, 0.9]):
+        sampler.tell(np.array(unit), score_of(np.array(unit)))
+    for play in range(2):
+        pending.append(sampler.ask(1, play=play, pending=pending).unit)
+    every = np.vstack([sampler.own_model.units, pending])
+    for column in every.T:
+        assert sorted((4 * column).astype(int)) == [0, 1, 2, 3]
+    assert sampler.ask(1, play=2, pending=pending).source == "own"

@@ -179,3 +179,17 @@ def test_scanned_moments_lose_less_than_the_noise(noise, like, single):
     assert model._single_precision_suffices == single  # else only the shared function is
     assert np.abs(scanned_variance - variance).max() < max(noise, 1e-5)
     assert np.abs(scanned_mean - mean).max() < max(noise, 1e-5)
+
+
+def test_an_imagined_score_leaves_the_mean_and_takes_the_variance() -> None:
+    rng = np.random.default_rng(0)
+    x, pending, elsewhere = rng.random((6, 2)), rng.random((2, 2)), rng.random((5, 2))
+    process = GaussianProcess(kernel_named("matern52", 0.3), 1e-6, x, rng.standard_normal(6))
+    before = PriorMeanProcess(process)
+    after = before.with_fantasies(pending)
+    np.testing.assert_allclose(
+        after.posterior(elsewhere)[0], before.posterior(elsewhere)[0], atol=1e-8
+    )
+    assert np.all(after.posterior(pending)[1] < 1e-5)
+    assert np.all(before.posterior(pending)[1] > 1e-3)
+    assert before.with_fantasies(np.zeros((0, 2))) is before

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
-from flwr_fbo.models.score_scale import LARGEST_NUMBER, LOG_RANGE, ScoreScale, standardise_scores
+from flwr_fbo.models.score_scale import (
+    LARGEST_NUMBER,
+    LOG_RANGE,
+    ScoreScale,
+    cut_low_scores,
+    standardise_scores,
+)
 
 RANGES = st.tuples(st.floats(-1e3, 1e3), st.floats(1e-2, 1e3)).map(
     lambda ends: ScoreScale(ends[0], ends[0] + ends[1])
@@ -106,3 +112,27 @@ def test_scores_out_of_range_do_not_overflow(scores):
     # mean 0 and spread 1 with one score more, so that none is beyond sqrt(t + 1)
     assert np.all(np.abs(y) <= math.sqrt(len(scores) + 1) * (1 + 1e-12))
     assert np.array_equal(np.argsort(y, kind="stable"), np.argsort(scores, kind="stable"))
+
+
+def test_low_scores_are_cut_by_hand():
+    # median .8, best .9, lower quartile .7: the floor is .8 - 2 (.9 - .8) = .6
+    cut = cut_low_scores(np.array([0.1, 0.7, 0.8, 0.85, 0.9]))
+    assert cut == pytest.approx([0.6, 0.7, 0.8, 0.85, 0.9])
+    # most scores are near the best, and the lower quartile, .6, is .28 away: the floor is .32
+    cut = cut_low_scores(np.array([0.1, 0.6, 0.88, 0.88, 0.89]))
+    assert cut == pytest.approx([0.32, 0.6, 0.88, 0.88, 0.89])
+    # of three scores and fewer nothing is cut: the lowest is as far as two widths
+    for few in ([], [0.1], [0.1, 0.9], [0.1, 0.9, 0.9], [0.1, 0.8, 0.9]):
+        assert cut_low_scores(np.array(few)) == pytest.approx(few)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=20), st.floats(0.1, 10.0))
+def test_a_cut_keeps_the_order_and_the_upper_half(scores, factor):
+    y = np.array(scores)
+    cut = cut_low_scores(y)
+    assert np.all(cut >= y)
+    assert np.all(np.diff(cut[np.argsort(y, kind="stable")]) >= 0)
+    upper = y >= np.median(y)
+    np.testing.assert_array_equal(cut[upper], y[upper])
+    # in other units the same scores are cut to the same
+    np.testing.assert_allclose(cut_low_scores(factor * y), factor * cut, rtol=1e-9, atol=1e-6)

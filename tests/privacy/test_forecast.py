@@ -7,7 +7,7 @@ import json
 import pytest
 
 from flwr_fbo.privacy.checks import PrivacyError
-from flwr_fbo.privacy.forecast import forecast_privacy
+from flwr_fbo.privacy.forecast import SecureForecast, forecast_privacy
 
 
 def test_the_setting_of_the_paper():
@@ -125,3 +125,53 @@ def test_bad_arguments(arguments, message):
 def test_one_agent_alone_is_refused():
     with pytest.raises(PrivacyError, match="`agents` must be an integer >= 2, but got 1"):
         forecast_privacy(1, 5, epsilon=1.0)
+
+
+# ------------------------------------------------------------------ secure sums
+
+
+def test_secure_sums_have_the_same_epsilon_and_the_excess_noise_of_all_answers():
+    plain = forecast_privacy(30, 20, epsilon=4.0)
+    made = forecast_privacy(30, 20, epsilon=4.0, secure=SecureForecast())
+    # A third may be lost and one of the other 20 may collude: 19 make the noise that is charged.
+    assert made.excess_noise == pytest.approx((30 / 19) ** 0.5)
+    assert made.noise_multiplier == pytest.approx(plain.noise_multiplier, rel=1e-6)
+    assert 3.99 < made.epsilon["pld"] <= 4.0
+    assert made.noise_to_signal == pytest.approx(plain.noise_to_signal * (30 / 19) ** 0.5)
+    data = json.loads(json.dumps(made.to_dict()))
+    assert (data["trust"], data["threshold"], data["colluding"]) == ("secure-sum", 20, 1)
+    assert data["excess_noise"] == made.excess_noise
+    assert plain.to_dict()["trust"] == "central"
+
+
+def test_each_aggregation_is_the_alternative_of_the_other():
+    plain = forecast_privacy(30, 20, epsilon=4.0)
+    made = forecast_privacy(30, 20, epsilon=4.0, secure=SecureForecast())
+    (secure,) = [row for row in plain.alternatives if row.get("aggregation")]
+    (central,) = [row for row in made.alternatives if row.get("aggregation")]
+    assert secure["noise_to_signal"] == pytest.approx(made.noise_to_signal)
+    assert central["noise_to_signal"] == pytest.approx(plain.noise_to_signal)
+    # Sampling lowers nothing against a server that sees who sends.
+    assert not any("sampling_rate" in row for row in made.alternatives)
+    sampled = forecast_privacy(30, 20, epsilon=4.0, sampling_rate=0.5)
+    assert not any("aggregation" in row for row in sampled.alternatives)
+
+
+def test_an_alternative_with_too_few_agents_for_a_sum_is_left_out():
+    made = forecast_privacy(12, 5, epsilon=4.0, secure=SecureForecast(colluding=7))
+    assert [row["agents"] for row in made.alternatives if "agents" in row] == [24]
+
+
+def test_sums_that_cannot_be_are_refused():
+    with pytest.raises(PrivacyError, match="`sampling_rate` must be 1 with secure sums"):
+        forecast_privacy(30, 20, epsilon=4.0, sampling_rate=0.5, secure=SecureForecast())
+    with pytest.raises(PrivacyError, match="colluding < threshold <= parties"):
+        forecast_privacy(3, 20, epsilon=4.0, secure=SecureForecast(colluding=3))
+
+
+@pytest.mark.parametrize("secure", [None, SecureForecast()])
+def test_the_text_says_whom_to_trust_in_80_columns(secure: SecureForecast | None):
+    lines = forecast_privacy(100_000, 20, epsilon=4.0, secure=secure).to_text().splitlines()
+    assert max(map(len, lines)) <= 80
+    (trust,) = [line for line in lines if line.startswith("trust ")]
+    assert ("the server adds" in trust) == (secure is None)

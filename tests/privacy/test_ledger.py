@@ -398,3 +398,13 @@ def test_a_crash_during_the_repair_never_undercounts(tmp_path):
         run_until_killed(path, sent, fatal, 0.5)  # a second crash
         with Ledger.resume(path, {"run": 1}) as ledger:
             assert releases(sent) <= len(ledger.events) <= releases(sent) + 2
+
+
+def test_a_key_that_counts_fewer_than_no_lines_is_refused(tmp_path: Path) -> None:
+    """Found by fuzzing: the count was used as an index."""
+    path = tmp_path / "ledger"
+    Ledger.create(path, HEADER).close()
+    key = path.with_name("ledger.key")
+    key.write_text(json.dumps({**json.loads(key.read_text()), "lines": -13}))
+    with pytest.raises(LedgerError, match="the key of the ledger cannot be read"):
+        Ledger.resume(path, HEADER)

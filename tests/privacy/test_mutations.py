@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 from benchmarks import mutations
 from benchmarks.mutations import (
     ROOT,
+    SAVED,
     CannotPlantError,
     Outcome,
     changed_files,
@@ -22,6 +24,8 @@ from benchmarks.mutations import (
     replaced,
 )
 from benchmarks.planted_faults import FAULTS, Edit, Fault
+
+PAGE = ROOT / "docs" / "evidence" / "audit.md"
 
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
@@ -71,6 +75,16 @@ def test_the_table_shows_who_noticed() -> None:
     ]
 
 
+def test_the_saved_outcomes_are_of_all_faults_and_every_fault_was_noticed() -> None:
+    saved = json.loads(SAVED.read_text())
+    again = "run `python -m benchmarks.mutations --out benchmarks/results/mutations.json`"
+    assert [row["fault"] for row in saved] == [fault.name for fault in FAULTS], again
+    assert all(Outcome(**row).caught for row in saved)
+    page = PAGE.read_text()
+    table = "run `python -m benchmarks.mutations --table docs/evidence/audit.md`"
+    assert mutations.with_table(page, saved) == page, table
+
+
 #: A fault of the noise, one of the charges and one of an agent.
 SOME = ("noise of half the deviation", "a release is not charged", "a local vector is not clipped")
 
@@ -85,3 +99,13 @@ def test_some_faults_are_noticed_in_a_copy_of_the_package(tmp_path: Path) -> Non
         found = outcome(fault, folder)
         assert found.test_fails, node(fault)
         assert found.audit_fails is (True if fault.audited else None)
+
+
+def test_words_that_no_fault_has_are_refused(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Without any fault, pytest would be given no test, and run all.
+    monkeypatch.setattr("sys.argv", ["mutations", "--only", "zebra"])
+    with pytest.raises(SystemExit):
+        mutations.main()
+    assert "must be words of the name of a fault, but got ['zebra']" in capsys.readouterr().err

@@ -161,7 +161,7 @@ def test_the_saved_table_is_of_these_settings_and_on_the_page() -> None:
     assert set(oracles.PACKAGES) < set(saved["versions"])
     for setting, row in zip(SETTINGS, saved["rows"], strict=True):
         assert float(row["ours (`pld`)"]) == pytest.approx(setting.by("pld"), abs=1e-4)
-    text = (ROOT / "docs" / "proofs.md").read_text()
+    text = (ROOT / "docs" / "reference" / "proofs.md").read_text()
     assert oracles.page(text, saved) == text, (
-        "run `python -m benchmarks.oracles --table docs/proofs.md`"
+        "run `python -m benchmarks.oracles --table docs/reference/proofs.md`"
     )

@@ -36,6 +36,7 @@ from flwr_fbo.privacy.trainings import (
     optimal_composition,
     randomised_response,
 )
+from flwr_fbo.runs.files.journal import Journal
 
 GAUSSIAN = dp_event.GaussianDpEvent(2.0)
 SGD = dp_event.SelfComposedDpEvent(
@@ -384,18 +385,18 @@ def test_bad_input(make: Any, message: str) -> None:
 # ------------------------------------------------------------------ the command
 
 
-def record(score: float | None) -> str:
-    return json.dumps(
-        {"kind": "evaluation", "round": 0, "play": 0, "params": {}, "unit": [], "score": score}
-    )
+RECORD: dict[str, Any] = {"round": 0, "play": 0, "params": {}, "unit": []}
 
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     """A journal of three evaluations, one of which failed, and a record of another kind."""
     path = tmp_path / "agent-0000.jsonl"
-    other = json.dumps({"kind": "fit", "observations": 2})
-    path.write_text("\n".join([record(0.5), record(None), other, record(0.7)]) + "\n")
+    own = Journal(path)
+    for score in (0.5, None):
+        own.append("evaluation", {**RECORD, "score": score})
+    own.append("fit", {"observations": 2})
+    own.append("evaluation", {**RECORD, "score": 0.7})
     return path
 
 

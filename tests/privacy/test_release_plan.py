@@ -99,9 +99,18 @@ def test_releases_that_are_used_late_are_not_all_early():
     assert early.worth < late.worth  # whoever is asked later knows more
 
 
+def test_rounds_with_several_scores_are_planned_as_they_are_known():
+    one = planned(rate=1.0)
+    four = plan_releases(100, 20, 2.0, DELTA, 2.0, 2, 1.0, per_round=4)
+    assert one == plan_releases(100, 20, 2.0, DELTA, 2.0, 2, 1.0, per_round=1)
+    # After round 1 with four scores a round an agent has as many as after round 4 with one.
+    assert four.worth > one.worth
+
+
 def test_a_release_is_used_in_the_rounds_after_it():
     in_round = np.eye(8)  # used in one of the rounds 1 .. 8 only
-    worth = [_worth((0, 5), 100, 1.0, 0.5, 2.0, 2, use) for use in in_round]
+    known = 2 + np.arange(9.0)
+    worth = [_worth((0, 5), 100, 1.0, 0.5, 2.0, known, use) for use in in_round]
     assert worth[:5] == [worth[0]] * 5  # the release of round 5 is too late for round 5
     assert worth[5:] == [worth[5]] * 3
     assert worth[5] > worth[0]

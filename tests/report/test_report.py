@@ -16,9 +16,9 @@ from flwr_fbo import DPFTSDE, FTS, Categorical, FedPNE, Float, Int, simulate, ta
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.parameters import Parameter
 from flwr_fbo.report import write_report
-from flwr_fbo.report.plots import parameter_axis, rank_shades
+from flwr_fbo.report.axes import parameter_axis
+from flwr_fbo.report.importance import ranks
 from flwr_fbo.report.runs import best_so_far
-from flwr_fbo.report.style import SHADES
 from flwr_fbo.report.svg import Chart, linear_axis
 from flwr_fbo.runs.files import RunDirectoryError
 from tests.cli.test_cli import flwr_fbo
@@ -60,11 +60,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+#: What every run with evaluations shows, and what its space adds.
+ANY = {"score", "edf", "timeline"}
+THREE = {"importances", "contour", "parallel", "slice-0", "slice-1", "slice-2"}
 FIGURES = {
-    "private": {"score", "epsilon", "replies", "space-0-1", "space-0-2", "space-1-2"},
-    "fts": {"score", "replies", "space-0-1", "space-0-2", "space-1-2"},
-    "pne": {"score", "regret", "replies", "space-0", "tree"},
-    "regret": {"score", "regret", "replies", "space-0"},
+    "private": ANY | THREE | {"saved", "epsilon", "releases"},
+    "fts": ANY | THREE,
+    "pne": ANY | {"regret", "tree", "slice-0", "contour"},
+    "regret": ANY | {"regret", "slice-0"},
 }
 
 
@@ -83,8 +86,9 @@ def test_it_says_what_happened(runs: Path, tmp_path: Path) -> None:
     assert "<not>" not in text
     assert "budget" in text
     assert "recommended to all" in text.lower()
+    assert "All 4 agents answered in each of 5 rounds." in text
     assert "for each party, over the whole run" in text
-    assert "gain over" in text
+    assert "evaluations to the same score" in text
     for setting in ("initial-points", "numpy", "dp-accounting", "dai2021dpftsde"):
         assert setting in text
 
@@ -96,6 +100,15 @@ def test_several_runs_are_compared(runs: Path, tmp_path: Path) -> None:
     assert text.count("<h2>") == 3
     ids = re.findall(r'<figure id="([^"]+)"', text)
     assert len(ids) == len(set(ids))
+    # Two runs stand side by side: each row holds a figure of the one beside its like.
+    rows = text.split('<div class="beside">')[1:]
+    assert any('id="r0-score"' in row and 'id="r1-score"' in row for row in rows)
+    assert "Settings that differ" in text
+    assert "<td>strategy</td><td>dp-fts-de</td><td>fts</td>" in text
+    assert "private beside" in re.sub("<[^>]+>", "", text)
+    three = read(write_report([*both, runs / "regret"], tmp_path / "three.html"))
+    assert three.count("<h2>") == 4
+    assert three.count('class="beside"') == 0
 
 
 def test_a_run_that_was_interrupted_has_a_report_too(runs: Path, tmp_path: Path) -> None:
@@ -120,7 +133,7 @@ def test_the_command_names_the_file(runs: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / done.stdout.strip()).exists()
     missing = flwr_fbo("report", "nowhere", cwd=tmp_path)
-    assert missing.returncode == 1
+    assert missing.returncode == 2
     assert "config.json" in missing.stderr
     assert "Traceback" not in missing.stderr
     with pytest.raises(RunDirectoryError, match=r"config\.json"):
@@ -146,12 +159,12 @@ def test_curves_by_hand() -> None:
     assert best_so_far([]) is None
 
 
-def test_shades_are_ranks_within_an_agent() -> None:
-    assert rank_shades([evaluation(v) for v in (None, 0.0, 10.0, 1e9)]) == [-1, 3, 4, 6]
-    many = rank_shades([evaluation(float(v)) for v in range(100)])
-    assert many == sorted(many)
-    assert (many[0], many[-1]) == (0, SHADES - 1)
-    assert rank_shades([]) == []
+def test_ranks_are_within_an_agent() -> None:
+    found = ranks([evaluation(v) for v in (None, 0.0, 10.0, 1e9)])
+    np.testing.assert_array_equal(found, [np.nan, 0.0, 0.5, 1.0])
+    np.testing.assert_array_equal(ranks([evaluation(1.0)]), [0.5])
+    np.testing.assert_array_equal(ranks([evaluation(v) for v in (1.0, 1.0, 2.0)]), [0.25, 0.25, 1])
+    assert len(ranks([])) == 0
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,8 @@ def fragile(params):
         done = flwr_fbo("resume", "r", "--engine", "inline", "--json", cwd=tmp_path)
         assert done.returncode == 0, done.stderr
         assert json.loads(done.stdout)["history"]["evaluations"][-1] == 30
-        assert len((tmp_path / "calls").read_text()) == 4 * 30
+        # Quick evaluations are recorded together: of one agent, one group at most is made again.
+        assert 4 * 30 <= len((tmp_path / "calls").read_text()) < 5 * 30
 
 
 class TestLDP:

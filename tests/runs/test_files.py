@@ -155,6 +155,8 @@ class TestSettingsKey:
             ({"settings": "regions=2 regions=3"}, "`regions` is given twice"),
             ({"settings": "rounds=2", "rounds": 3}, "`rounds` is given twice"),
             ({"settings": 3}, "`settings` must be text"),
+            ({"epsilon": 10**400}, "`epsilon` must be at most 1e308 in size"),
+            ({"settings": "data-dir='/a b"}, "`settings` must close every quote"),
             ({"settings": "epsilonn=3"}, "did you mean `epsilon`"),
             ({"settings": "regions=many"}, "`regions` must be int"),
         ],

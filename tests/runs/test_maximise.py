@@ -85,3 +85,11 @@ def test_a_journal_of_something_else_is_refused(tmp_path: Path) -> None:
     Evaluator(Space(LINE), lambda params, rng: 0.5, other)(np.array([0.1]), round=0)
     with pytest.raises(SettingsError, match="`journal` must be new"):
         maximise(hill, LINE, journal=tmp_path / "journal")
+
+
+def test_a_printed_answer_is_one_line_and_not_every_evaluation() -> None:
+    found = maximise(lambda p: 1 - (p["x"] - 0.7) ** 2, {"x": Float(0.0, 1.0)}, budget=60)
+    for text in (str(found), repr(found)):
+        assert text.startswith("x = 0.")
+        assert "after 60 evaluations" in text
+        assert len(text) < 100

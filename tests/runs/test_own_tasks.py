@@ -21,7 +21,7 @@ from tests.docs.test_docs import ROOT
 
 @pytest.mark.skipif(find_spec("torch") is None, reason="torch is not installed")
 def test_with_torch(tmp_path: Path) -> None:
-    page = (ROOT / "docs" / "own-task.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "own-task.md").read_text()
     (code,) = re.findall(r"```python\n(# neural.py\n.*?)```", page, re.DOTALL)
     namespace: dict[str, Any] = {}
     exec(code, namespace)
@@ -42,9 +42,9 @@ def test_with_torch(tmp_path: Path) -> None:
 
 def test_the_command_for_long_evaluations(tmp_path: Path) -> None:
     """That of the docs, shorter: `--set answer-within=5` of a task that is a module's."""
-    page = (ROOT / "docs" / "own-task.md").read_text()
+    page = (ROOT / "docs" / "how-to" / "own-task.md").read_text()
     (code,) = re.findall(r"```python\n(# hills.py\n.*?)\nresult = ", page, re.DOTALL)
-    (told,) = re.findall(r"```sh\n(.*?)```", page, re.DOTALL)
+    (told,) = re.findall(r"```sh\n([^`]*answer-within[^`]*)```", page)
     (tmp_path / "hills.py").write_text(code)
     program, *arguments = told.split()
     assert program == "flwr-fbo"
@@ -103,12 +103,35 @@ def test_of_failures_only_nothing_is_recommended(tmp_path: Path) -> None:
     def broken(params: Any) -> float:
         return float("nan")
 
-    found = simulate(broken, agents=2, rounds=2, epsilon=4.0, run_dir=tmp_path / "r")
+    stream = io.StringIO()
+    found = simulate(
+        broken, agents=2, rounds=2, epsilon=4.0, run_dir=tmp_path / "r", progress=stream
+    )
     assert not found.complete
+    assert found.failed_evaluations == found.failures == 8
+    assert "most evaluations fail: 8 of 8" in stream.getvalue()
+    assert "most evaluations fail: 8 of 8" in summary(found)
     assert found.recommended is None
     told = summary(found)
     assert "the score must be finite, but got nan   (x = " in told
     assert "recommended" not in told
+
+
+def test_a_run_in_which_few_evaluations_fail_does_not_say_that_most_do(tmp_path: Path) -> None:
+    @task(space={"n": Int(1, 100)})
+    def seldom(params: Any) -> float:
+        if params["n"] > 95:
+            raise MemoryError
+        return float(params["n"])
+
+    stream = io.StringIO()
+    found = simulate(seldom, agents=2, rounds=4, run_dir=tmp_path / "r", progress=stream)
+    assert 2 * found.failed_evaluations <= 12
+    assert "most evaluations fail" not in stream.getvalue() + summary(found)
+    # A result of before the field was there can still be read.
+    content = found.to_dict()
+    del content["failed_evaluations"]
+    assert Result.from_dict(content).failed_evaluations == 0
 
 
 class Fragile(Task):

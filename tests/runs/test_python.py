@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -39,6 +40,24 @@ def hill(params: Any) -> float:
 @dataclass(frozen=True)
 class SlopeSettings(Settings):
     steepness: float = setting(1.0, "how steep")
+
+
+#: Notes which heavy packages are imported by modules of flwr_fbo, in the set `found`.
+WATCH_IMPORTS = """
+import builtins, importlib, sys
+heavy, found = {"ray", "torch", "matplotlib", "pandas"}, set()
+plain_import, plain_module = builtins.__import__, importlib.import_module
+def note(name, module):
+    if name.partition(".")[0] in heavy and str(module).partition(".")[0] == "flwr_fbo":
+        found.add(name.partition(".")[0])
+def watched(name, globals=None, *rest, **more):
+    note(name, (globals or {}).get("__name__"))
+    return plain_import(name, globals, *rest, **more)
+def module(name, *rest):
+    note(name, sys._getframe(1).f_globals.get("__name__"))
+    return plain_module(name, *rest)
+builtins.__import__, importlib.import_module = watched, module
+"""
 
 
 class Slope(Task):
@@ -80,14 +99,27 @@ class TestImport:
         assert done.stdout.strip() == "[]", done.stderr
 
     def test_a_simulation_loads_neither_ray_nor_pictures(self, tmp_path: Path) -> None:
-        code = (
-            "import sys, flwr_fbo; flwr_fbo.simulate('digits', agents=2, rounds=0);"
-            "print([m for m in ('ray', 'torch', 'matplotlib', 'pandas') if m in sys.modules])"
-        )
-        done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
-        )
-        assert done.stdout.strip() == "[]", done.stderr
+        def asked_for(then: str) -> str:
+            """The packages that modules of flwr_fbo import; a library may import any of them."""
+            code = (
+                WATCH_IMPORTS
+                + "import flwr_fbo\nflwr_fbo.simulate('digits', agents=2, rounds=0)\n"
+                + then
+                + "\nprint(sorted(found))"
+            )
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, cwd=tmp_path
+            )
+            assert done.returncode == 0, done.stderr
+            return done.stdout.strip()
+
+        assert asked_for("") == "[]"
+        # The watch sees what it is there for.
+        ours = {"__name__": "flwr_fbo.planted"}
+        for planted in ("import pandas", "import importlib; importlib.import_module('ray.x')"):
+            name = "pandas" if "pandas" in planted else "ray"
+            then = f"try:\n    exec({planted!r}, {ours!r})\nexcept ImportError:\n    pass"
+            assert asked_for(then) == f"[{name!r}]"
 
     @pytest.mark.parametrize("name", flwr_fbo.__all__)
     def test_every_public_name_is_there_and_documented(self, name: str) -> None:
@@ -277,3 +309,11 @@ class TestFactories:
                 InProcessGrid(flwr_fbo.client_app(hill), 1),
                 Context(1, 1, UserConfig({}), RecordDict(), config),
             )
+
+
+def test_without_ray_the_error_names_the_python_and_the_other_engine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("flwr_fbo.simulation.engine.find_spec", lambda name: None)
+    with pytest.raises(SettingsError, match=rf"Python {platform.python_version()}.*inline"):
+        simulate(hill, agents=2, rounds=1, engine="ray", run_dir=tmp_path / "r")

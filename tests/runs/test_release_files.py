@@ -112,12 +112,23 @@ def test_a_release_is_stored_once(tmp_path: Path) -> None:
     )
 
 
-def test_a_lost_release_is_named(tmp_path: Path) -> None:
+def test_a_lost_release_is_named_and_blocks_nothing(tmp_path: Path) -> None:
     strategy = DPFTSDE(epsilon=4.0, releases="early")
     simulate(hill, strategy=strategy, run_dir=tmp_path, **SMALL)
     (tmp_path / "releases" / "round-0001.npz").unlink()
-    with pytest.raises(RunDirectoryError, match=r"round-0001\.npz is not a release"):
-        RunDirectory(tmp_path).store.load()
+    store = RunDirectory(tmp_path).store
+    state = store.load()
+    assert state is not None
+    assert list(state["server"]["released"]["rounds"]) == [0, 2]
+    (damage,) = store.damages.values()
+    assert "round-0001.npz does not hold a release of this run" in damage
+    assert "goes on without this release, which stays charged" in damage
+    found = resume(tmp_path, hill, rounds=6)
+    assert found.damages == (damage,)
+    assert found.recommendation is not None
+    assert found.recommendation["releases"] == 2
+    assert found.privacy.spent == Result.read(tmp_path).privacy.spent
+    assert Result.read(tmp_path).damages == (damage,)
 
 
 def test_a_checkpoint_of_version_one_is_refused_by_version(tmp_path: Path) -> None:

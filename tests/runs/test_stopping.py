@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from rich.console import Console
 
 from flwr_fbo import Callback, Float, LocalTS, resume, simulate, task
 from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.runs import progress
 from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.runs.progress import LiveProgress, PrintProgress, progress_views
 from flwr_fbo.runs.spec import RunSettings
@@ -230,12 +232,31 @@ class TestViews:
         with progress_views(Terminal()) as views:
             (view,) = views
             assert isinstance(view, LiveProgress)
-            assert "registering agents" in drawn(view)
+            assert "Registering agents" in drawn(view)
             simulate(hill, agents=3, rounds=1, run_dir=tmp_path / "r", callbacks=[view, Watch()])
         assert all(f"{n} of 3" in text for text, n in zip(seen, [0, 1, 2, 3] * 2, strict=True))
         assert "mean best" not in seen[3]
         assert "mean best" in seen[4]
         assert "1 of 1" in seen[4]
+
+    def test_lines_come_every_few_seconds_however_long_a_round_is(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        now = [0.0]
+        monkeypatch.setattr(progress, "time", SimpleNamespace(monotonic=lambda: now[0]))
+        stream, run = io.StringIO(), SimpleNamespace(server=SimpleNamespace(round=4))
+        view: Any = PrintProgress(stream, "tpe")
+        for count in range(1, 9):
+            now[0] += 2.0
+            view.on_registration(run, count, 8)
+        for count in range(1, 9):
+            now[0] += 2.0
+            view.on_reply(run, count, 8)
+        assert stream.getvalue().splitlines() == [
+            "tpe: 3 of 8 agents are registered", "tpe: 6 of 8 agents are registered",
+            "tpe: round 4: 1 of 8 replies", "tpe: round 4: 4 of 8 replies",
+            "tpe: round 4: 7 of 8 replies",
+        ]  # fmt: skip
 
     def test_a_resumed_run_counts_its_own_time(self, tmp_path: Path) -> None:
         stopped = simulate(hill, run_dir=tmp_path / "r", max_evaluations=10, **ALONE)

@@ -10,13 +10,14 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from flwr_fbo.core.settings import SettingsError, describe
 from flwr_fbo.core.space import Float, Space
-from flwr_fbo.tasks import BUILT_IN, FunctionTask, Partition, load
+from flwr_fbo.tasks import BUILT_IN, FunctionTask, Partition, load, task
 from flwr_fbo.tasks.data_task import DataTask
 from flwr_fbo.tasks.listing import catalogue
 from flwr_fbo.tasks.papers.data import DataError
@@ -107,8 +108,8 @@ def test_an_unprepared_task_is_small_and_says_that_its_data_are_generated(name: 
 def test_copies_share_nothing(name: str) -> None:
     template = fresh(name)
     one, two = copy.copy(template), copy.copy(template)
-    for index, task in enumerate((one, two)):
-        task.prepare(Partition(index, task.default_agents))
+    for index, each in enumerate((one, two)):
+        each.prepare(Partition(index, each.default_agents))
     assert scores(one) == scores(prepared(name, 0))
     assert scores(two) == scores(prepared(name, 1))
 
@@ -208,3 +209,14 @@ def test_tasks_import_nothing_heavy() -> None:
 def test_without_torch_the_error_names_the_extra() -> None:
     with pytest.raises(ImportError, match=r"pip install 'flwr-fbo\[torch\]'"):
         fresh("emnist").prepare(Partition(0, 50))
+
+
+def test_a_task_can_be_called_as_the_function_that_it_was() -> None:
+    @task(space={"x": Float(0.0, 1.0)}, prepare=lambda partition: 3.0)
+    def scaled(params: Any, data: float = 2.0, sign: int = 1) -> float:
+        return float(sign * data * params["x"])
+
+    assert scaled({"x": 0.5}) == 1.0
+    assert scaled({"x": 0.5}, 4.0, sign=-1) == -2.0
+    with pytest.raises(TypeError, match="params"):
+        scaled()

@@ -186,8 +186,8 @@ def test_an_installed_task_is_simulated_by_its_name(install: Install) -> None:
 
 
 def test_the_docs_declare_an_entry_point_that_is_read() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "own-task.md").read_text()
-    (declared,) = re.findall(r"^```\n(\[project\.entry-points.*?)```$", page, re.DOTALL | re.M)
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "own-task.md").read_text()
+    (declared,) = re.findall(r"^```toml\n(\[project\.entry-points.*?)```$", page, re.DOTALL | re.M)
     groups = tomllib.loads(declared)["project"]["entry-points"]
     assert set(groups) == {ENTRY_POINT_GROUP}
     assert groups[ENTRY_POINT_GROUP]["slope"] == "slopes:SlopeTask"

@@ -38,13 +38,18 @@ def literal_ata(roots, rewards, level):
 
 
 def ata_level(learner, v, budget):
-    """b_t of Theorem 2, and without its logarithm in practice."""
+    """b_t of Theorem 2, its order, and without its logarithm in practice."""
     m = max(learner.posterior.dimension, 1)
-    return math.sqrt(v / (math.log(4 * m * budget / 0.1) if learner.theory else 1.0))
+    logarithms = {
+        "theory": math.log(4 * m * budget / 0.1),
+        "orders": math.log((m + 1) * budget),
+        "practical": 1.0,
+    }
+    return math.sqrt(v / logarithms[learner.settings.constants])
 
 
 @pytest.mark.parametrize("kernel", ["se", "matern52"])
-@pytest.mark.parametrize("preset", ["theory", "practical"])
+@pytest.mark.parametrize("preset", ["theory", "orders", "practical"])
 def test_ata_is_its_pseudo_code_though_it_forgets_most_rewards(kernel, preset):
     settings = LDPSettings(budget=600, second_moment=9.0, noise_variance=8.0, constants=preset)
     learner = ATA(arms(kernel), settings)
@@ -54,10 +59,10 @@ def test_ata_is_its_pseudo_code_though_it_forgets_most_rewards(kernel, preset):
     assert np.allclose(learner.mean, expected, atol=1e-10)
     # Something was truncated, or this shows nothing; and few rewards are still kept.
     assert np.abs(roots @ rewards[:, 0] - expected).max() > 1e-3
-    assert len(learner.rewards) < (200 if preset == "theory" else 60)
+    assert len(learner.rewards) < (60 if preset == "practical" else 200)
 
 
-@pytest.mark.parametrize("preset", ["theory", "practical"])
+@pytest.mark.parametrize("preset", ["theory", "orders", "practical"])
 def test_ata_with_new_features_at_each_step_is_its_pseudo_code(preset):
     settings = LDPSettings(
         budget=300,
@@ -194,6 +199,38 @@ def test_theory_constants_are_the_theorems():
     expected = 3 + 2 * math.sqrt(2) * (3 + scale * math.log(10)) * math.sqrt(gained)
     expected += math.sqrt(v * (math.log(10) + 1))
     assert tgp.width() == pytest.approx(expected)
+
+
+def test_orders_are_the_theorems_terms_with_factors_of_one():
+    settings = LDPSettings(
+        budget=1000, constants="orders", second_moment=9.0, noise_variance=8.0, norm=3.0
+    )
+    moma, ata, tgp, plain = (cls(arms(), settings) for cls in (MoMA, ATA, TGP, GPUCB))
+    m = moma.posterior.dimension
+    assert {learner.regularisation for learner in (moma, ata, tgp, plain)} == {1.0}
+    assert moma.plays == 5
+    assert moma.width() == pytest.approx(3 + math.sqrt(8 * m))
+    logarithm = math.log((m + 1) * 1000)
+    assert ata.level(m) == pytest.approx(math.sqrt(9 / logarithm))
+    assert ata.width() == pytest.approx(3 + math.sqrt(9 * m * logarithm))
+    assert tgp.width() == 3
+    for learner in (tgp, plain):
+        history(learner, 16)
+    gained = tgp.posterior.information + math.log(10)
+    assert tgp.width() == pytest.approx(3 + 3 * 2 * math.sqrt(gained))  # sqrt(v) 16^(1/4) = 6
+    gained = plain.posterior.information + math.log(10)
+    assert plain.width() == pytest.approx(3 + math.sqrt(8 * 2 * gained))
+
+
+def test_orders_of_private_rewards_have_algorithm_2s_own_width():
+    private = {"budget": 1000, "epsilon_per_answer": 1.0, "bound": 2.0}
+    orders, theory = (
+        TGP(arms(), LDPSettings(constants=constants, **private))
+        for constants in ("orders", "theory")
+    )
+    for learner in (orders, theory):
+        history(learner, 10)
+    assert orders.width() == theory.width()
 
 
 def test_the_nystrom_constants_are_the_theorems():

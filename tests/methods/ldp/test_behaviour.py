@@ -55,7 +55,7 @@ def test_gp_ucb_without_truncation_is_worse_under_very_heavy_tails():
     # functions GP-UCB's share was .52, .41, .44; TGP's .22, .23, .21, each better by more than
     # 3.5 standard errors of the paired difference. ATA (.29, .24, .43) and MoMA (.43, .25, .41)
     # were better each time, but not always by two. With 3 degrees of freedom there is no
-    # difference to be seen (docs/strategies/ldp-bo.md).
+    # difference to be seen (docs/evidence/ldp-bo.md).
     given = {"degrees": 1.1, "seeds": range(40), "noise_variance": 3.0, "second_moment": 20.0}
     plain = shares_of_uniform("gp-ucb", 500, **given)
     gain = plain - shares_of_uniform("tgp", 500, **given)

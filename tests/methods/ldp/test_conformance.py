@@ -28,8 +28,8 @@ CASES = [
     (name, place, preset, "exact")
     for name in [method.name for method in METHODS]
     for place in ("arms", "continuum")
-    for preset in ("practical", "theory")
-] + [(n, "arms", p, "nystrom") for n in ("ata", "moma") for p in ("practical", "theory")]
+    for preset in ("practical", "orders", "theory")
+] + [(n, "arms", p, "nystrom") for n in ("ata", "moma") for p in ("practical", "orders", "theory")]
 
 
 @pytest.fixture(params=CASES, ids="-".join)

@@ -1,0 +1,133 @@
+"""Every command and code block of the README and the docs, as printed, in a fresh environment.
+
+One environment is built the way the README says: a clean clone, and its first command. Each page
+then has a clone of its own as its directory, and its blocks run there in order. Blocks that cannot
+run there say why in a comment above them; their number is fixed here, so that none is left out
+unseen.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, RUN, SHOWN, blocks, name_of
+
+#: How many blocks of commands or code of a page are not run with it.
+NOT_RUN = {
+    "README.md": 4,
+    "CONTRIBUTING.md": 1,
+    "docs/evidence/agent.md": 1,
+    "docs/evidence/suite.md": 4,
+    "docs/how-to/deployment.md": 8,
+    "docs/reference/deployment.md": 2,
+    "docs/how-to/existing-apps.md": 4,
+    "docs/how-to/partitions.md": 2,
+    "docs/tutorials/first-run.md": 1,
+}
+RUNNER = Path(__file__).with_name("runner.py")
+WITH_BLOCKS = [
+    page for page in PAGES if any(b.runs for b in blocks(page)) and name_of(page) != "README.md"
+]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_blocks_that_are_not_run_say_why_and_are_counted(page: Path) -> None:
+    left_out = [b for b in blocks(page) if b.language in RUN and b.reason is not None]
+    assert len(left_out) == NOT_RUN.get(name_of(page), 0), [(b.line, b.reason) for b in left_out]
+    for block in left_out:
+        assert len((block.reason or "").split()) >= 4, (block.line, "a reason is a sentence")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_block_has_a_language(page: Path) -> None:
+    for block in blocks(page):
+        assert block.language in (*RUN, *SHOWN), f"line {block.line}: {block.language!r}"
+    # A fence that the pattern of blocks misses would hide a block from all of this.
+    fences = [line for line in page.read_text().splitlines() if line.lstrip().startswith("```")]
+    assert len(fences) == 2 * len(list(blocks(page)))
+
+
+@dataclass(frozen=True)
+class Fresh:
+    """A clean clone whose environment the README's first command made."""
+
+    clone: Path
+    home: Path
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The variables of a shell with this environment active, and a home of its own."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        return {
+            **kept,
+            "PATH": f"{self.clone / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
+            "HOME": str(self.home),
+            "FLWR_HOME": str(self.home / ".flwr"),
+            "FLWR_FBO_HOME": str(self.home / ".flwr-fbo"),
+            "FLWR_TELEMETRY_ENABLED": "0",
+        }
+
+    def leave(self) -> None:
+        """End what blocks left running: Flower keeps a SuperLink for `flwr run`."""
+        listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True)
+        for line in listed.stdout.decode(errors="replace").splitlines():
+            pid, _, arguments = line.strip().partition(" ")
+            if str(self.home) in arguments or f"{self.clone}/.venv/bin/flower" in arguments:
+                os.kill(int(pid), signal.SIGKILL)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fresh]:
+    folder = tmp_path_factory.mktemp("fresh")
+    made = Fresh(folder / "flwr-fbo", folder / "home")
+    made.home.mkdir()
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(made.clone)], check=True)
+    (first,) = [b for b in blocks(made.clone / "README.md") if "main command" in b.mark]
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", first.text], cwd=made.clone,
+        env={**made.variables, "PATH": os.environ["PATH"]},
+        capture_output=True, text=True, timeout=3600,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
+    assert "evaluations to" in done.stdout  # the table at the end
+    yield made
+    made.leave()
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
+def test_the_printed_code_runs_in_a_fresh_environment(
+    page: Path, fresh: Fresh, tmp_path: Path
+) -> None:
+    folder = tmp_path / "flwr-fbo"
+    subprocess.run(["git", "clone", "-q", str(fresh.clone), str(folder)], check=True)
+    to_run = [
+        {"line": b.line, "language": b.language, "text": b.text}
+        for b in blocks(folder / name_of(page))
+        if b.runs
+    ]
+    (folder / "blocks.json").write_text(json.dumps(to_run))
+    shutil.copy(RUNNER, folder / "runner.py")
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [fresh.clone / ".venv" / "bin" / "python", "runner.py", "blocks.json"], cwd=folder,
+            env=fresh.variables, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+        )  # fmt: skip
+        try:
+            code = process.wait(timeout=3600)
+        finally:
+            fresh.leave()
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+    assert code == 0, log.read_text(errors="replace")[-6000:]
