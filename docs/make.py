@@ -1,8 +1,8 @@
 """Write what is generated in the docs: ``python docs/make.py`` from the project's root.
 
 The script rewrites the tables in the pages, each between a mark and ``<!-- end -->``, draws the
-pictures of ``docs/pictures.py``, and writes the API reference to ``docs/api`` with pdoc
-(``flwr-fbo[docs]``). A test checks that tables and pictures are up to date.
+pictures of ``docs/pictures.py``, writes the API reference to ``docs/api`` with pdoc, and builds the
+site (``docs/site.py``; ``flwr-fbo[docs]``). A test checks that tables and pictures are up to date.
 
 =========================  ===============================================================
 mark                       table
@@ -139,14 +139,15 @@ def with_tables(text: str) -> str:
 
 
 def main() -> None:
-    """Write tables and pictures, and then the API reference."""
+    """Write tables and pictures, then the API reference and the site."""
     for page in DOCS.rglob("*.md"):
         text = page.read_text(encoding="utf-8")
         if TABLE.search(text):
             page.write_text(with_tables(text), encoding="utf-8")
     pictures.main()
     command = ["pdoc", "--docformat", "restructuredtext", "-o", str(DOCS / "api"), *modules()]
-    sys.exit(subprocess.call([sys.executable, "-W", "ignore", "-m", *command]))
+    failed = subprocess.call([sys.executable, "-W", "ignore", "-m", *command])
+    sys.exit(failed or subprocess.call([sys.executable, str(DOCS / "site.py")]))
 
 
 def modules() -> list[str]:

@@ -1,10 +1,10 @@
-"""Draw the picture of one round, ``docs/images/round.svg``: ``python docs/pictures.py``.
+"""Draw the pictures of one round and of what leaves a party: ``python docs/pictures.py``.
 
-The numbers in the picture are those of one run, round 4 of::
+The numbers in ``docs/images/round.svg`` are those of one run, round 4 of::
 
     flwr-fbo run digits --agents 30 --rounds 20 --epsilon 5
 
-The picture is narrow and its letters are large, so that a phone can show it.
+The pictures are narrow and their letters are large, so that a phone can show them.
 """
 
 from __future__ import annotations
@@ -114,12 +114,47 @@ STEPS: tuple[Box | Message, ...] = (
 )  # fmt: skip
 
 
+#: What is kept from whom, from the top down.
+PRIVACY: tuple[Box | Message, ...] = (
+    Box(
+        "agent", "At the party", ("data, scores, settings, times",),
+        "these never leave", kept=True,
+    ),
+    Box("agent", "Vector", ("omega: 202 numbers",), "stands for the party's model"),
+    Message("one vector of every party", False),
+    Box("server", "Clip", ("no vector longer than the bound",), "no party counts for more"),
+    Box(
+        "server", "Ledger", ("epsilon of this release",), "charged before any noise is drawn",
+        kept=True,
+    ),
+    Box("server", "Sum + noise", ("202 numbers",), "hides what any single party sent"),
+    Message("the noisy sum, to everybody", True),
+    Box("agent", "Use", ("prior mean of the own model",), "free: it costs no more epsilon"),
+)  # fmt: skip
+
+
+def privacy_picture() -> str:
+    """Return the picture of what leaves a party as the text of an SVG file."""
+    parts: list[str] = []
+    top, _ = _steps(parts, PRIVACY, _heads(parts, "one party"))
+    return _svg(parts, top, "What stays at a party, what it sends, and what the server gives out")
+
+
 def round_picture() -> str:
     """Return the picture of one round as the text of an SVG file."""
     parts: list[str] = []
-    middles: dict[str, float] = {}  # of the boxes by title, for the arrow from release to request
-    top = _heads(parts)
-    for step in STEPS:
+    top, middles = _steps(parts, STEPS, _heads(parts, "agent 11"))
+    _back(parts, middles["Release"], middles["Request"])
+    label = "One round of dp-fts-de: what the server and one agent hold, send and store"
+    return _svg(parts, top, label)
+
+
+def _steps(
+    parts: list[str], steps: tuple[Box | Message, ...], top: float
+) -> tuple[float, dict[str, float]]:
+    """Draw the steps; return where they end, and the middles of the boxes by their titles."""
+    middles: dict[str, float] = {}
+    for step in steps:
         if isinstance(step, Message):
             _message(parts, step, top)
             top += ARROW + GAP
@@ -127,20 +162,25 @@ def round_picture() -> str:
             _box(parts, step, top)
             middles[step.title.split(":")[0]] = top + step.height / 2
             top += step.height + GAP
-    _back(parts, middles["Release"], middles["Request"])
-    label = "One round of dp-fts-de: what the server and one agent hold, send and store"
+    return top, middles
+
+
+def _svg(parts: list[str], height: float, label: str) -> str:
+    """Return the parts of a picture as the text of an SVG file."""
     return (
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {top}" width="{SHOWN}" '
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{SHOWN}" '
         f'role="img" aria-label="{label}">\n<style>{STYLE}</style>\n'
-        f'<rect class="page" width="{WIDTH}" height="{top}"/>\n' + "\n".join(parts) + "\n</svg>\n"
+        f'<rect class="page" width="{WIDTH}" height="{height}"/>\n'
+        + "\n".join(parts)
+        + "\n</svg>\n"
     )
 
 
-def _heads(parts: list[str]) -> int:
+def _heads(parts: list[str], agent: str) -> int:
     """Name the two sides, explain the dashes, and return where the steps begin."""
     parts += [
         _text(SERVER, 26, "server", "title"),
-        _text(AGENT + BOX, 26, "agent 11", "title", "end"),
+        _text(AGENT + BOX, 26, agent, "title", "end"),
         _text(WIDTH / 2, 26, "dashed: a file", "", "middle"),
     ]
     return 40
@@ -187,7 +227,7 @@ def _text(x: float, y: float, words: str, look: str = "", anchor: str = "start")
 
 def pictures() -> dict[str, str]:
     """Return the text of every picture by file name."""
-    return {"round.svg": round_picture()}
+    return {"round.svg": round_picture(), "privacy.svg": privacy_picture()}
 
 
 def main() -> None:

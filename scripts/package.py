@@ -21,7 +21,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 #: What a distribution holds of the repository besides files at its top.
 FOLDERS = ("flwr_fbo", "tests", "docs", "examples", "benchmarks", "scripts")
-TEXTS = ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "CITATION.cff", "LICENSE")
+TEXTS = (
+    "README.md", "CHANGELOG.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md", "CITATION.cff",
+    "LICENSE",
+)  # fmt: skip
 #: Largest file that can still be source text.
 MOST_BYTES = 200_000
 
@@ -93,9 +96,8 @@ def try_wheel(wheel: Path, there: Path) -> None:
     report = run(command, "report", result["run_dir"], cwd=elsewhere).strip()
     require("<svg" in (elsewhere / report).read_text(), "the report has no plots")
     run(command, "new", "app", cwd=elsewhere)
-    (own,) = re.findall(
-        r"```python\n(# mine.py.*?)```", (ROOT / "README.md").read_text(), re.DOTALL
-    )
+    page = (ROOT / "docs" / "tutorials" / "own-model.md").read_text()
+    (own,) = re.findall(r"```python\n(# mine.py.*?)```", page, re.DOTALL)
     (elsewhere / "mine.py").write_text(own)
     run(command, "run", "mine:tuned", "--agents", "2", "--rounds", "1", *quick, cwd=elsewhere)
     run(command, "tasks", cwd=elsewhere)

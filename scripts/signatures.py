@@ -23,7 +23,7 @@ from flwr_fbo.core.settings import Settings, describe
 from flwr_fbo.methods.registry import find_method
 
 FOLDER = Path(__file__).parents[1] / "flwr_fbo" / "strategies"
-FILES = ("dp_fts_de", "fts", "baselines", "fed_pne", "ldp")
+FILES = ("dp_fts_de", "fts", "baselines", "fed_pne", "ldp", "voting")
 LEARNERS = '"tgp", "ata", "moma", "gp-ucb", "uniform"'
 #: Stands for a blank at which a docstring must not be broken into lines.
 NO_BREAK = "\N{NO-BREAK SPACE}"
@@ -43,6 +43,7 @@ SHARED = [
         "answer_within", "float | None", "None",
         "seconds after which an agent replies although its evaluation still runs; None waits",
     ),
+    ("node_ids", "Sequence[int]", "()", "the node of each agent by its number, in a deployment"),
     ("callbacks", "Sequence[Callback]", "()", "objects that watch the run"),
 ]  # fmt: skip
 

@@ -4,6 +4,8 @@
 #   superlink.sh KEYS [PORT] [ADDRESS]
 set -euo pipefail
 keys=$(cd "${1:?folder with keys}" && pwd) port=${2:-8000} address=${3:-0.0.0.0}
+# `flwr run @PUBLISHER/NAME==VERSION` makes the SuperLink ask here for the signed app (apps.py serve).
+export FLWR_SUPERGRID_API_URL=${FLWR_SUPERGRID_API_URL:-http://127.0.0.1:8080}
 export FLWR_TELEMETRY_ENABLED=0
 # With --database the SuperLink still knows its runs and nodes when it is started again.
 exec flower-superlink --host "$address" --port "$port" \
