@@ -95,7 +95,7 @@ def test_quick_runs_prove_nothing(tmp_path: Path) -> None:
     found = last(figure, store)
     assert found is not None
     assert (found.size, found.seeds, found.verdict) == ("medium", 3, "holds")
-    row = "a is below b | a: 1 +- 0; b: 2 +- 0 | medium, 3 seeds | holds |"
+    row = "a is below b | holds | a: 1 +- 0; b: 2 +- 0 | medium, 3 seeds |"
     assert f"| [Fig. 0](images/reproduction/toy.svg) | {row}" in page([figure], store)
 
 
