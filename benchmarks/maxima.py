@@ -5,8 +5,8 @@
     OMP_NUM_THREADS=1 python -m benchmarks.maxima --mixed [--surfaces 40]
 
 Surfaces are an agent's: functions drawn from its posterior and log expected improvement, with and
-without a shared function as prior mean, and shared functions, one a sub-region. Observations, length
-scales and noise are random; in "a loop's" half of the observations are close to the best one, as
+without a shared function as prior mean, and shared functions, one a sub-region. Observations,
+length scales and noise are random; in "a loop's" half of the observations are close to the best one, as
 after many queries. Prints the loss: how much higher scipy's best is. A negative loss is a gain.
 All are in units of the scores' spread, or of the logarithm of an improvement.
 
