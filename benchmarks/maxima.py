@@ -6,8 +6,9 @@
 
 Surfaces are an agent's: functions drawn from its posterior and log expected improvement, with and
 without a shared function as prior mean, and shared functions, one a sub-region. Observations,
-length scales and noise are random; in "a loop's" half of the observations are close to the best one, as
-after many queries. Prints the loss: how much higher scipy's best is. A negative loss is a gain.
+length scales and noise are random; in "a loop's" half of the observations are close to the best
+one, as after many queries. Prints the loss: how much higher scipy's best is. A negative loss is a
+gain.
 All are in units of the scores' spread, or of the logarithm of an improvement.
 
 With ``--regret``: what it means for optimisations of random functions by ask and tell, 30 queries,
