@@ -39,11 +39,10 @@ continued, not repeated. Data sets are read from `FLWR_FBO_DATA`; EMNIST figures
 
 ## Every figure
 
-Lower is better in all measured columns. *Measured* is the mean +- standard deviation over the
-seeds, and epsilon is the paper's moments accountant's. *Size*: *full* has the paper's number of
-runs or more; *medium* has fewer, and the cell says what else is smaller. Seeds begin at 100.
-Settings are the papers' but for the [exceptions](#exceptions). Links lead to charts of the
-means.
+Links lead to charts of the means. The numbers are below, under
+[Measurements and checks](#measurements-and-checks). *Runs*: *full* has the paper's number of runs
+or more; *medium* has fewer, and the cell says what else is smaller. Seeds begin at 100. Settings
+are the papers' but for the [exceptions](#exceptions).
 """
 
 RULE = """
@@ -68,7 +67,8 @@ effect*: the least difference that the paper's words can mean.
 
 The papers print charts and hardly any numbers. The claimed effect is therefore a twentieth of
 the curve behind ("faster", "better"), a tenth ("significantly"), or a quarter of an axis where
-the authors released one. [Checks](#checks) shows it for each figure, with the paper's words.
+the authors released one. [Measurements and checks](#measurements-and-checks) shows it for each
+figure, with the paper's words.
 "Comparable" means within a quarter of the mean. Seeds were added where a check was nearly
 decided, so the 95 % is a little generous.
 """
@@ -94,8 +94,9 @@ were made one agent at a time. Checks that would take more than 100 seeds are no
 many, a figure of 5 to 100 runs could not tell either.
 """
 
-CHECKS = """Click a figure to see its checks. *Claimed* is the claimed effect, with the paper's
-words.
+CHECKS = """Click a figure to see its measurements and checks. Lower is better. A measurement is the
+mean +- standard deviation over the seeds; epsilon is that of the paper's moments accountant.
+*Claimed* is the claimed effect, with the paper's words.
 """
 
 
@@ -165,7 +166,7 @@ def page(figures: Sequence[Figure], store: Store) -> str:
     """The whole page."""
     found = {figure.name: last(figure, store) for figure in figures}
     lines = [HEAD.rstrip("\n"), "", *_counts(figures, found), COMMAND]
-    lines += ["| figure | claim | verdict | measured | size | name |", "|---|---|---|---|---|---|"]
+    lines += ["| figure | claim | verdict | runs | name |", "|---|---|---|---|---|"]
     for figure in figures:
         lines.append(_row(figure, found[figure.name]))
     forms = [
@@ -176,7 +177,8 @@ def page(figures: Sequence[Figure], store: Store) -> str:
         if any(reason.explains(figure) for figure in figures):
             lines += section(reason, store)
     lines += ["## Exceptions\n", *exceptions(forms)]
-    lines += ["\n## What is left\n", LEFT, *left(figures, store), "\n## Checks\n", CHECKS]
+    lines += ["\n## What is left\n", LEFT, *left(figures, store)]
+    lines += ["\n## Measurements and checks\n", CHECKS]
     for figure in figures:
         latest = found[figure.name]
         if latest is not None:
@@ -192,12 +194,27 @@ def _checks(figure: Figure, latest: Latest) -> list[str]:
     rows = [f"| {f.says} | {f.outcome} | {f.evidence} |" for f in latest.findings]
     return [
         f"<details><summary>{title}</summary>\n",
-        f"Measured: {unit}. Claimed: {figure.effect.text}.\n",
+        f"| curve | {unit} | epsilon |",
+        "|---|---|---|",
+        *_measured(latest),
+        f"\nClaimed: {figure.effect.text}.\n",
         "| check | outcome | evidence |",
         "|---|---|---|",
         *rows,
         "\n</details>\n",
     ]
+
+
+def _measured(latest: Latest) -> list[str]:
+    """The rows of a table of curves: mean and deviation over the seeds, and epsilon."""
+    rows = []
+    for label, results in latest.results.items():
+        numbers = np.array([latest.figure.number(r) for r in results])
+        spread = f" +- {numbers.std(ddof=1):.2g}" if len(numbers) > 1 else ""
+        epsilon = results[0].get("epsilon")
+        cost = "-" if epsilon is None else f"{epsilon:.2f}"
+        rows.append(f"| {label} | {numbers.mean():.3g}{spread} | {cost} |")
+    return rows
 
 
 #: Verdicts in the order in which they are counted.
@@ -290,14 +307,8 @@ def _row(figure: Figure, latest: Latest | None) -> str:
     if figure.obstacle:
         verdict += f": {figure.obstacle}"
     if latest is None:
-        return f"| {figure.figure} | {figure.claim} | {verdict} | - | - | {command} |"
-    shown, figure = [], latest.figure
-    for label, results in latest.results.items():
-        numbers = np.array([figure.number(r) for r in results])
-        spread = f" +- {numbers.std(ddof=1):.2g}" if len(numbers) > 1 else ""
-        epsilon = results[0].get("epsilon")
-        cost = "" if epsilon is None else f" (eps {epsilon:.2f})"
-        shown.append(f"{label}: {numbers.mean():.3g}{spread}{cost}")
+        return f"| {figure.figure} | {figure.claim} | {verdict} | - | {command} |"
+    figure = latest.figure
     chosen = figure.sizes[latest.size]
     extra = "".join(f", {k} {v}" for k, v in {**chosen.smaller, **chosen.besides}.items())
     size = f"{latest.size}, {latest.seeds} seed{'s' * (latest.seeds > 1)}{extra}"
@@ -306,13 +317,17 @@ def _row(figure: Figure, latest: Latest | None) -> str:
         name = f"[{name}]({IMAGES}/{figure.name}.svg)"
     if not figure.obstacle:
         verdict += _counted(latest.findings)
-    cells = [name, figure.claim, verdict, "; ".join(shown), size, command]
+    cells = [name, figure.claim, verdict, size, command]
     return f"| {' | '.join(cells)} |"
 
 
 def _counted(findings: Sequence[Finding]) -> str:
     """How many checks come out how, where they do not all come out alike."""
     counts = Counter(f.outcome for f in findings)
-    words = {HOLDS: "hold", CONTRADICTED: "contradicted", UNKNOWN: "cannot be decided"}
+    words = {
+        HOLDS: "holds" if counts[HOLDS] == 1 else "hold",
+        CONTRADICTED: "contradicted",
+        UNKNOWN: "cannot be decided",
+    }
     told = ", ".join(f"{counts[o]} {word}" for o, word in words.items() if counts[o])
     return f" (of {len(findings)} checks {told})" if len(counts) > 1 else ""
