@@ -113,7 +113,7 @@ def next_steps(result: Result) -> list[tuple[str, str]]:
     run = result.run_dir
     steps = []
     if failing_text(result.failed_evaluations, round(result.evaluations * result.agents)):
-        steps.append(("read the errors", f"cat {run}/agents/agent-0000.jsonl"))
+        steps.append(("read the errors", f"cat {run}/agents/*.jsonl"))
     if not result.complete:
         return [*steps, ("continue the run", f"flwr-fbo resume {run}")]
     steps.append(("figures, as one HTML file", f"flwr-fbo report {run}"))
