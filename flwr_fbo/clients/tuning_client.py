@@ -259,13 +259,19 @@ class TuningClient(NumPyClient):
             limit = owner.evaluation_limit(wait)
             if wait is not None:
                 return self._answer_early(setup, request, partition, owner, wait, limit, path)
-            records, evaluator = self._open_records(setup, partition, path, stack)
-            evaluator.close_unfinished(request.round)
-            # The agent continues from its records.
-            agent: Agent = method_of_agent(setup.kind).make_agent(
-                setup, evaluator, records, (*seed_of(partition), 1), owner
-            )
-            return agent.answer(request)
+            return self._agent(setup, request.round, partition, owner, path).answer(request)
+
+    def _agent(
+        self, setup: Setup, round: int, partition: Partition, owner: Owner, path: Path
+    ) -> Agent:
+        """Return the agent that answers a request of a round, made anew from its records."""
+        records, evaluator = self._open_records(setup, partition, path, owner.stack)
+        evaluator.close_unfinished(round)
+        seed = (*seed_of(partition), 1)
+        agent: Agent = method_of_agent(setup.kind).make_agent(
+            setup, evaluator, records, seed, owner
+        )
+        return agent
 
     def _open_records(
         self, setup: Setup, partition: Partition, path: Path, stack: contextlib.ExitStack

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -23,6 +23,7 @@ from flwr.app import Context, RecordDict
 from flwr_fbo.clients.tuning_client import EvaluationOptions, TuningClient
 from flwr_fbo.core.arrays import Array, Words
 from flwr_fbo.core.evaluation import Evaluator, Records
+from flwr_fbo.core.evaluation_groups import MOST_TOGETHER
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.flower_versions import UserConfig
 from flwr_fbo.runs.files.journal_check import JournalOwner
@@ -81,18 +82,20 @@ class InProcessAgents:
         first in the next round. Otherwise agents that use up the time of every round would keep
         the same others out for ever.
         """
-        started, replies = time.monotonic(), {}
+        started, replies = time.monotonic(), dict[int, Reply]()
         waited = [agent for agent in self._late if agent in requests]
         turn = [*waited, *(agent for agent in requests if agent not in self._late)]
-        for agent in turn:
-            if time.monotonic() - started >= seconds:
-                self._late.setdefault(agent)
-                continue
-            self._late.pop(agent, None)
-            partition = Partition(agent, self._agents, setup.seed, self._client.node(agent))
-            reply = self._client.answer_here(setup, _as_received(requests[agent]), partition)
-            replies[agent] = _as_sent(reply)
-            on_reply(len(replies))
+        while turn:
+            group = turn[: self._client.group_size]
+            for agent, reply in self._client.answer_group(
+                setup, {agent: _as_received(requests[agent]) for agent in group},
+                lambda: time.monotonic() - started < seconds,
+            ):  # fmt: skip
+                self._late.pop(agent, None)
+                replies[agent] = _as_sent(reply)
+                on_reply(len(replies))
+            self._late |= dict.fromkeys(agent for agent in group if agent not in replies)
+            turn = turn[len(group) :]
         return {agent: replies[agent] for agent in requests if agent in replies}
 
     def update(self, history: RunHistory) -> None:
@@ -128,6 +131,21 @@ class _InProcessClient(TuningClient):
             else:
                 history.follow(agent, held[1], held[2].history)
         self._grown.clear()
+
+    @property
+    def group_size(self) -> int:
+        """Return how many agents are asked together next."""
+        return MOST_TOGETHER
+
+    def answer_group(
+        self, setup: Setup, requests: Mapping[int, Request], in_time: Callable[[], bool]
+    ) -> Iterator[tuple[int, Reply]]:
+        """Yield the agents of a group with their replies, until the time of the round is over."""
+        for agent, request in requests.items():
+            if not in_time():
+                return
+            partition = Partition(agent, self._agents, setup.seed, self.node(agent))
+            yield agent, self.answer_here(setup, request, partition)
 
     def answer_here(self, setup: Setup, request: Request, partition: Partition) -> Reply:
         """Return the reply of an agent; after a failure its files are read again."""
