@@ -30,9 +30,11 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.pages import filled, table
-from flwr_fbo.core.evaluation import Evaluation
+from flwr_fbo.core.evaluation import Evaluation, Records
 from flwr_fbo.runs.files.journal import Journal, journal_path
+from flwr_fbo.runs.files.simulation_store import SimulationStore
 from flwr_fbo.runs.history import read_evaluations
+from flwr_fbo.runs.locations import has_store
 from tests.flower.processes import BIN, REPOSITORY, Flower, flower, free_ports
 
 MARK = "evaluation faults"
@@ -150,8 +152,10 @@ def check(outcome: Outcome, run: Path, undisturbed: Path) -> Outcome:
         if mine != its and not (late and _is_behind(mine, its)):
             outcome.faults.append(f"party {party} was disturbed")
     history = found[1]
-    journal = Journal(journal_path(run / "agents", 1), reading=True)
-    begun = {(b["round"], b["play"]) for b in journal.read("begun")}
+    records: Records = Journal(journal_path(run / "agents", 1), reading=True)
+    if has_store(run / "agents"):
+        records = SimulationStore(run / "agents", None, reading=True).records(1)
+    begun = {(b["round"], b["play"]) for b in records.read("begun")}
     keys = [(e.round, e.play) for e in history]
     open_ones = len(begun - set(keys))
     if len(set(keys)) != len(keys) or open_ones > (outcome.engine == "deployment"):

@@ -19,7 +19,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,7 +37,7 @@ from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import method_of_agent
 from flwr_fbo.methods.secure_sum import KINDS, SecurePlan
 from flwr_fbo.methods.thompson.asynchronous import UNDER_WAY
-from flwr_fbo.runs.files.journal import cached_journal, exclusive, journal_path
+from flwr_fbo.runs.files.journal import Journal, cached_journal, exclusive, journal_path
 from flwr_fbo.runs.files.journal_check import JournalBusyError, JournalOwner
 from flwr_fbo.runs.files.owner_secret import owner_secret
 from flwr_fbo.runs.locations import agents_of, home, owners_books, run_directory
@@ -244,8 +244,9 @@ class TuningClient(NumPyClient):
             if request.kind in KINDS:
                 from flwr_fbo.clients.secure import answer_leg
 
+                records = partial(self._records_of_leg, setup, partition, path)
                 durable = self._options.durable
-                return answer_leg(self._task, setup, request, partition, owner, path, durable)
+                return answer_leg(setup, request, partition, owner, path, records, durable)
             if owner.secure_only and request.expects:
                 return Reply(declined=REFUSED)
             wait = owner.answer_within(setup.answer_within)
@@ -272,6 +273,10 @@ class TuningClient(NumPyClient):
             setup, evaluator, records, seed, owner
         )
         return agent
+
+    def _records_of_leg(self, setup: Setup, partition: Partition, path: Path) -> Records:
+        """Return an agent's journal for a leg of a secure sum, which only reads the journal."""
+        return Journal(path, JournalOwner(setup.identity, partition.index), reading=True)
 
     def _open_records(
         self, setup: Setup, partition: Partition, path: Path, stack: contextlib.ExitStack

@@ -58,6 +58,8 @@ from flwr_fbo.core.time_limit import OutOfTimeError, time_limit
 ATTEMPTS = 2
 #: Seconds beyond its limit after which an evaluation in a child process is killed.
 KILL_AFTER = 5.0
+#: How the failure of an evaluation begins that ended the child process in which it was made.
+ENDED_ITS_PROCESS = "the evaluation ended its process"
 #: Packages that raise SystemExit in the handler of a signal that ends their process.
 _SIGNAL_HANDLERS = ("flwr", "ray")
 
@@ -583,7 +585,7 @@ def ends_the_process(error: BaseException) -> bool:
 
 def _ended_in_child(how: str) -> dict[str, Any]:
     """Return what an evaluation shows whose child process ended without it."""
-    return {**_OUTCOME, "failure": f"the evaluation ended its process {how}"}
+    return {**_OUTCOME, "failure": f"{ENDED_ITS_PROCESS} {how}"}
 
 
 def _ended_its_process(attempts: int) -> str:

@@ -1,10 +1,10 @@
 """The agents of a simulation in this process, which answer requests without messages.
 
 Each agent has the records, the seed and the checks that it has behind a message
-(:class:`~flwr_fbo.clients.tuning_client.TuningClient`). Between two requests an agent's evaluator
-and journal stay in memory, as far as there is room: the agent itself is made anew from them, as it
-is for every message. An agent's setup, task and journal come into being when the agent is first
-asked.
+(:class:`~flwr_fbo.clients.tuning_client.TuningClient`). The records of all agents are one file
+(:mod:`flwr_fbo.runs.files.simulation_store`). Between two requests an agent's evaluator and records
+stay in memory, as far as there is room: the agent itself is made anew from them, as it is for every
+message. An agent's setup, task and records come into being when the agent is first asked.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -22,21 +22,27 @@ from flwr.app import Context, RecordDict
 
 from flwr_fbo.clients.tuning_client import EvaluationOptions, TuningClient
 from flwr_fbo.core.arrays import Array, Words
-from flwr_fbo.core.evaluation import Evaluator, Records
-from flwr_fbo.core.evaluation_groups import MOST_TOGETHER
+from flwr_fbo.core.evaluation import (
+    ENDED_ITS_PROCESS,
+    Evaluation,
+    Evaluator,
+    Records,
+    evaluations_of,
+)
+from flwr_fbo.core.evaluation_groups import GroupSize
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.flower_versions import UserConfig
-from flwr_fbo.runs.files.journal_check import JournalOwner
-from flwr_fbo.runs.files.sole_journal import SoleJournal
-from flwr_fbo.runs.history import RunHistory
+from flwr_fbo.runs.files.journal_check import JournalError
+from flwr_fbo.runs.files.simulation_store import AgentRecords, SimulationStore
+from flwr_fbo.runs.history import RunHistory, begun_in
 from flwr_fbo.simulation.in_process_grid import SERVER_NODE
 from flwr_fbo.tasks import Partition, Task
 
 A = TypeVar("A", Array, Words)
 
-#: The most agents whose evaluators and journals stay in memory.
+#: The most agents whose evaluators and records stay in memory.
 MOST_HELD = 200_000
-#: Kinds of records that an evaluator keeps, so that a journal need not keep them too.
+#: Kinds of records that an evaluator keeps, so that the store need not keep them too.
 _OF_EVALUATORS = (Evaluator.KIND, Evaluator.BEGUN, Evaluator.INTERRUPTED)
 
 
@@ -85,17 +91,22 @@ class InProcessAgents:
         started, replies = time.monotonic(), dict[int, Reply]()
         waited = [agent for agent in self._late if agent in requests]
         turn = [*waited, *(agent for agent in requests if agent not in self._late)]
-        while turn:
-            group = turn[: self._client.group_size]
-            for agent, reply in self._client.answer_group(
-                setup, {agent: _as_received(requests[agent]) for agent in group},
-                lambda: time.monotonic() - started < seconds,
-            ):  # fmt: skip
-                self._late.pop(agent, None)
-                replies[agent] = _as_sent(reply)
-                on_reply(len(replies))
-            self._late |= dict.fromkeys(agent for agent in group if agent not in replies)
-            turn = turn[len(group) :]
+        with self._client.opened():
+            while turn:
+                group = turn[: self._client.group_size]
+                answered = self._client.answer_group(
+                    setup,
+                    {agent: _as_received(requests[agent]) for agent in group},
+                    lambda: time.monotonic() - started < seconds,
+                    lambda count: on_reply(len(replies) + count),
+                )
+                for agent in group:
+                    if agent in answered:
+                        self._late.pop(agent, None)
+                        replies[agent] = _as_sent(answered[agent])
+                    else:
+                        self._late.setdefault(agent)
+                turn = turn[len(group) :]
         return {agent: replies[agent] for agent in requests if agent in replies}
 
     def update(self, history: RunHistory) -> None:
@@ -104,7 +115,7 @@ class InProcessAgents:
 
 
 class _InProcessClient(TuningClient):
-    """The client of all agents: it keeps their journals open in memory instead of on the disk."""
+    """The client of all agents: their records share a journal, and stay in memory."""
 
     def __init__(self, task: Task, journals: Path, agents: int, options: EvaluationOptions) -> None:
         context = Context(
@@ -112,10 +123,15 @@ class _InProcessClient(TuningClient):
             run_config=UserConfig(),
         )  # fmt: skip
         super().__init__(context, task, journals, options)
-        self._agents = agents
-        self._held: OrderedDict[int, tuple[str, SoleJournal, Evaluator]] = OrderedDict()
-        self._grown: set[int] = set()  # agents whose journals may have grown
+        self._agents, self._folder = agents, journals
+        self._store: SimulationStore | None = None
+        self._of = ""  # the digest of the setup with which the evaluators were made
+        self._held: OrderedDict[int, tuple[AgentRecords, Evaluator]] = OrderedDict()
+        self._grown: set[int] = set()  # agents who may have new records
         self._asked = -1  # the agent that was asked last
+        self._size = GroupSize()
+        #: Agents in the middle of whose group the last process ended; None without suspicion.
+        self._suspects: set[int] | None = None
         journals.mkdir(parents=True, exist_ok=True)
 
     def node(self, agent: int) -> dict[str, int]:
@@ -124,31 +140,115 @@ class _InProcessClient(TuningClient):
 
     def update(self, history: RunHistory) -> None:
         """Add what was evaluated since the last call to a history."""
-        for agent in sorted(self._grown):
-            held = self._held.get(agent)
-            if held is None:
-                history.refresh([agent])
-            else:
-                history.follow(agent, held[1], held[2].history)
+        if self._store is not None:
+            history.follow(self._store, {n: self._evaluations(n) for n in sorted(self._grown)})
+        elif self._grown:
+            history.refresh()  # worker processes have written journals of their own
         self._grown.clear()
+
+    def _evaluations(self, agent: int) -> list[Evaluation]:
+        """Return all evaluations of an agent."""
+        held = self._held.get(agent)
+        if held is not None:
+            return held[1].history
+        assert self._store is not None
+        return evaluations_of(self._store.records(agent).read(Evaluator.KIND))
+
+    # -- groups of agents ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Close the files of the records at the end."""
+        try:
+            yield
+        finally:
+            if self._store is not None:
+                self._store.close()
 
     @property
     def group_size(self) -> int:
-        """Return how many agents are asked together next."""
-        return MOST_TOGETHER
+        """Return how many agents are asked together next.
+
+        Their evaluations take .05 s in all. An evaluation in a child process is recorded alone.
+        """
+        return 1 if self._options.isolated else self._size.next
 
     def answer_group(
-        self, setup: Setup, requests: Mapping[int, Request], in_time: Callable[[], bool]
-    ) -> Iterator[tuple[int, Reply]]:
-        """Yield the agents of a group with their replies, until the time of the round is over."""
-        for agent, request in requests.items():
-            if not in_time():
-                return
-            partition = Partition(agent, self._agents, setup.seed, self.node(agent))
-            yield agent, self.answer_here(setup, request, partition)
+        self,
+        setup: Setup,
+        requests: Mapping[int, Request],
+        in_time: Callable[[], bool],
+        on_reply: Callable[[int], None],
+    ) -> dict[int, Reply]:
+        """Return the replies of a group of agents, without those who are not asked in time.
+
+        Parameters
+        ----------
+        setup
+            The setup of the run.
+        requests
+            The requests of one round, by agent.
+        in_time
+            Returns whether the time of the round is not over.
+        on_reply
+            Called with the number of replies whenever there is one more.
+        """
+        store, replies = self._open_store(setup), dict[int, Reply]()
+        before, round = store.seconds, next(iter(requests.values())).round
+        try:
+            with store.group(round, requests):
+                for agent, request in requests.items():
+                    if not in_time():
+                        break
+                    partition = Partition(agent, self._agents, setup.seed, self.node(agent))
+                    replies[agent] = self.answer_here(setup, request, partition)
+                    on_reply(len(replies))
+        except JournalError as error:  # what could not be recorded did not happen
+            for agent in replies or requests:
+                replies[agent] = self._declining(error, setup, agent)
+        else:
+            self._size.note(len(requests), store.seconds - before)
+            self._acquit(replies)
+        return replies
+
+    def _open_store(self, setup: Setup) -> SimulationStore:
+        """Return the journal of all agents."""
+        if self._store is None:
+            self._store = SimulationStore(self._folder, setup.identity, Evaluator.BEGUN)
+            group = self._store.unfinished
+            if group is not None and not begun_in(self._store):
+                self._suspects = set(group.agents)
+        if setup.digest != self._of:
+            self._of = setup.digest
+            self._held.clear()
+        return self._store
+
+    def _acquit(self, answered: Collection[int]) -> None:
+        """Make evaluations in this process again, once all suspects have answered.
+
+        After a process ended in the middle of a group, evaluations are made in child processes. If
+        none of that group's ends its process, something else has ended the one before.
+        """
+        if self._suspects is None or self._store is None:
+            return
+        guilty = any(
+            evaluation.failure.startswith(ENDED_ITS_PROCESS)
+            for agent in self._suspects.intersection(answered)
+            for evaluation in self._evaluations(agent)
+        )
+        self._suspects -= set(answered)
+        if self._suspects and not guilty:
+            return
+        self._suspects = None
+        self._store.end_unfinished()
+        if not guilty:
+            self._options = replace(self._options, isolated=False)
+            self._held.clear()
+
+    # -- one agent -----------------------------------------------------------------------------
 
     def answer_here(self, setup: Setup, request: Request, partition: Partition) -> Reply:
-        """Return the reply of an agent; after a failure its files are read again."""
+        """Return the reply of an agent; after a failure its records are read again."""
         self._asked = partition.index
         self._grown.add(partition.index)
         try:
@@ -157,29 +257,32 @@ class _InProcessClient(TuningClient):
             self._held.pop(partition.index, None)
             raise
 
-    def _declining(self, error: BaseException, setup: Setup | None) -> Reply:
+    def _declining(
+        self, error: BaseException, setup: Setup | None, agent: int | None = None
+    ) -> Reply:
         # What is in memory may be half-way between two states.
-        self._held.pop(self._asked, None)
+        self._held.pop(self._asked if agent is None else agent, None)
         return super()._declining(error, setup)
 
     def _open_records(
         self, setup: Setup, partition: Partition, path: Path, stack: contextlib.ExitStack
     ) -> tuple[Records, Evaluator]:
-        """Return an agent's journal, which stays open until the request is answered."""
-        agent = partition.index
-        known = self._held.get(agent)
-        if known is None or known[0] != setup.digest:
-            owner = JournalOwner(setup.identity, agent)
-            journal = SoleJournal(path, owner, _OF_EVALUATORS, Evaluator.BEGUN)
-            known = setup.digest, journal, self._evaluator(setup, journal, partition)
-            journal.forget()
-            self._held[agent] = known
+        """Return an agent's records in the journal of all, and its evaluator."""
+        store, agent = self._open_store(setup), partition.index
+        store.reserve()
+        held = self._held.get(agent)
+        if held is None:
+            records = store.records(agent)
+            held = records, self._evaluator(setup, records, partition)
+            records.forget(_OF_EVALUATORS)
+            self._held[agent] = held
             while len(self._held) > MOST_HELD:
                 self._held.popitem(last=False)
-        _, journal, evaluator = known
-        journal.reserve()
-        stack.enter_context(journal.opened())
-        return journal, evaluator
+        return held
+
+    def _records_of_leg(self, setup: Setup, partition: Partition, path: Path) -> Records:
+        """Return all records of an agent, for a leg of a secure sum."""
+        return self._open_store(setup).records(partition.index)
 
 
 def _as_received(request: Request) -> Request:
