@@ -18,10 +18,11 @@ from typing import Annotated, Literal
 import typer
 
 from flwr_fbo.cli.common import FAILED, user_errors
+from flwr_fbo.core.children import processors
 
 #: Packages of extras: what does not work without each, and the extra that installs it.
 OPTIONAL = {
-    "ray": ("the engine ray, so `flwr-fbo run` needs --engine inline", "simulation"),
+    "ray": ("the engine ray, Flower's own for simulations", "simulation"),
     "optuna": ("the baseline tpe, `flwr-fbo export` and the sampler for Optuna", "optuna"),
     "torch": ("the tasks emnist and mnist with networks", "torch"),
 }
@@ -119,7 +120,7 @@ def _programs() -> Iterator[Finding]:
 
 def _nodes(superlink: str) -> Iterator[Finding]:
     """Yield how many nodes this machine can simulate, and those of a SuperLink if one is named."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = processors()
     yield Finding("nodes", "ok", f"{cores} processors: {cores} agents of a simulation at a time")
     if not superlink:
         return

@@ -28,7 +28,7 @@ from flwr.app import ConfigRecord, Context
 from flwr.client import NumPyClient
 
 from flwr_fbo import wire
-from flwr_fbo.clients.evaluation_job import make_evaluator, seed_of
+from flwr_fbo.clients.evaluation_job import EvaluationMeter, make_evaluator, seed_of
 from flwr_fbo.clients.session import session
 from flwr_fbo.core.evaluation import Evaluator, Records, ends_the_process
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
@@ -77,11 +77,14 @@ class EvaluationOptions:
         Whether every evaluation is made in a child process.
     durable
         Whether the secrets of secure sums must survive a power cut; not so in a simulation.
+    meter
+        Measures the evaluations that are made in this process; None measures nothing.
     """
 
     limit: float | None = None
     isolated: bool = False
     durable: bool = True
+    meter: EvaluationMeter | None = None
 
 
 class TuningClient(NumPyClient):
@@ -292,7 +295,7 @@ class TuningClient(NumPyClient):
         """Return the evaluator of an agent's own task and data."""
         return make_evaluator(
             _prepared(self._task, partition, self._journal_folder(setup)),
-            setup.space, partition, journal, Evaluator,
+            setup.space, partition, journal, Evaluator, self._options.meter,
             in_children=self._options.isolated, limit=self._options.limit, session=session(),
             most_at_once=Owner("", self._node).parallel_limit,
         )  # fmt: skip

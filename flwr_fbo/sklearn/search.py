@@ -71,8 +71,8 @@ class FederatedSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         Lowest and highest possible score. Known scores such as ``accuracy`` need none.
     random_state : int
         The seed of the search. The noise of a private search does not depend on it.
-    engine : {'inline', 'ray'}
-        The engine of the simulation.
+    engine : {'auto', 'inline', 'processes', 'ray'}
+        The engine of the simulation, see :func:`~flwr_fbo.simulate`.
 
     Attributes
     ----------
@@ -117,7 +117,7 @@ class FederatedSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         refit: bool = True,
         score_range: tuple[float, float] | None = None,
         random_state: int = 0,
-        engine: Engine = "inline",
+        engine: Engine = "auto",
     ) -> None:
         self.estimator, self.space, self.scoring, self.cv = estimator, space, scoring, cv
         self.strategy, self.epsilon, self.rounds, self.settings = (

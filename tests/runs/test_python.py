@@ -315,5 +315,5 @@ def test_without_ray_the_error_names_the_python_and_the_other_engine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("flwr_fbo.simulation.engine.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=rf"Python {platform.python_version()}.*inline"):
+    with pytest.raises(SettingsError, match=rf"Python {platform.python_version()}.*--engine auto"):
         simulate(hill, agents=2, rounds=1, engine="ray", run_dir=tmp_path / "r")
