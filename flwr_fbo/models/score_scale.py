@@ -68,6 +68,14 @@ class ScoreScale:
         logarithm = 2.0 * math.log(spread) / LOG_RANGE + 1.0 if known else 0.0
         return LARGEST_NUMBER * np.clip([centre, logarithm], -1.0, 1.0)
 
+    def fits(self, scores: Array) -> bool:
+        """Return whether scores can be of this range: none is further outside than it is wide.
+
+        An accuracy in percent is not of the range from 0 to 1; one of 1.003, from noise, is.
+        """
+        width = self.high - self.low
+        return bool(np.all((scores >= self.low - width) & (scores <= self.high + width)))
+
     def decode(self, numbers: Array) -> tuple[float, float]:
         """Return the mean and spread that averaged numbers (2,) stand for."""
         centre, logarithm = np.clip(numbers / LARGEST_NUMBER, -1.0, 1.0)

@@ -160,7 +160,9 @@ class OwnModel:
 
     def _targets_of(self, scores: Array, shared: tuple[float, float] | None) -> Array:
         """Return scores (t,) cut and standardised, as the settings say: (t,)."""
-        y = self._cut(scores)
+        y, scale = self._cut(scores), self.settings.scale
+        if scale is not None and not scale.fits(y):
+            shared = None  # the range is not that of the scores, and what others said means nothing
         return standardise_scores(y, shared) if self.settings.standardise else y
 
     def _cut(self, scores: Array) -> Array:
