@@ -22,6 +22,7 @@ from flwr_fbo.core.space import Space
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.privacy.releases import Release
 from flwr_fbo.privacy.statement import PrivacyStatement
+from flwr_fbo.tasks.metrics import known_range
 from flwr_fbo.tasks.task import Seeks, Task
 
 
@@ -314,10 +315,11 @@ def load_attribute(where: str) -> Any:
 
 
 def score_range_presets(task: Task, seed: int) -> dict[str, Any]:
-    """Return the range of the scores as settings, where the task states the range."""
-    if task.score_range is None:
+    """Return the range of the scores as settings, where the task or its metric's name states it."""
+    found = task.score_range or known_range(task.metric)
+    if found is None:
         return {}
-    low, high = task.score_range
+    low, high = found
     return {"reward-low": low, "reward-high": high}
 
 

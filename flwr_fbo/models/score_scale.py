@@ -68,6 +68,17 @@ class ScoreScale:
         logarithm = 2.0 * math.log(spread) / LOG_RANGE + 1.0 if known else 0.0
         return LARGEST_NUMBER * np.clip([centre, logarithm], -1.0, 1.0)
 
+    def fits(self, scores: Array) -> np.ndarray:
+        """Return which rows of scores (..., t) can be of this range: (...,).
+
+        Such a row has no score that lies further outside the range than the range is wide.
+
+        An accuracy in percent is not of the range from 0 to 1; one of 1.003, from noise, is.
+        """
+        width = self.high - self.low
+        inside = (scores >= self.low - width) & (scores <= self.high + width)
+        return np.asarray(inside.all(axis=-1))
+
     def decode(self, numbers: Array) -> tuple[float, float]:
         """Return the mean and spread that averaged numbers (2,) stand for."""
         centre, logarithm = np.clip(numbers / LARGEST_NUMBER, -1.0, 1.0)

@@ -25,13 +25,8 @@ from flwr_fbo.core.space import Space
 from flwr_fbo.runs.result import Result
 from flwr_fbo.simulation.engine import Engine
 from flwr_fbo.simulation.simulate import simulate
+from flwr_fbo.tasks.metrics import known_range
 from flwr_fbo.tasks.task import Params, Partition, Task
-
-#: Names of scores that lie in [0, 1], whatever the data.
-BOUNDED = frozenset(
-    {"accuracy", "balanced_accuracy", "average_precision", "roc_auc", "f1", "f1_macro"}
-    | {"f1_micro", "f1_weighted", "precision", "recall", "jaccard", "roc_auc_ovr", "roc_auc_ovo"}
-)
 
 
 def _estimators_have(name: str) -> Any:
@@ -280,9 +275,9 @@ class _SearchTask(Task):
         self._space = space if isinstance(space, Space) else Space(space)
         self._search, self._parties = search, parties
         accuracy = search.scoring is None and is_classifier(search.estimator)
-        bounded = accuracy or (isinstance(search.scoring, str) and search.scoring in BOUNDED)
-        self.score_range = search.score_range or ((0.0, 1.0) if bounded else None)
         self.metric = search.scoring if isinstance(search.scoring, str) else "score"
+        known = known_range("accuracy" if accuracy else self.metric)
+        self.score_range = search.score_range or known
 
     @property
     def space(self) -> Space:

@@ -298,7 +298,14 @@ def targets_of(
 ) -> Array:
     """Return scores (..., t) cut and standardised, as the settings say: (..., t)."""
     y = cut_low_scores(scores) if settings.cut_low_scores else scores
-    return standardise_scores(y, shared) if settings.standardise else y
+    if not settings.standardise:
+        return y
+    fits = np.ones(y.shape[:-1], bool) if settings.scale is None else settings.scale.fits(y)
+    if shared is None or not fits.any():
+        # Where the range is not that of the scores, what others say about the scale means nothing.
+        return standardise_scores(y)
+    pooled = standardise_scores(y, shared)
+    return pooled if fits.all() else np.where(fits[..., None], pooled, standardise_scores(y))
 
 
 @dataclass(frozen=True)
