@@ -17,8 +17,7 @@ from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.privacy.mechanisms import GaussianSum
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
-
-from .test_cli import flwr_fbo
+from tests.command import flwr_fbo
 
 PAPER = [
     # z, q, moments as printed in Figs. 2c and 2d (N = 200, T = 40)
