@@ -101,7 +101,7 @@ def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_pa
 
         running.until(lambda: notes(running, 1)["begin"] >= 3)
         kill_child(nodes[1])  # in the middle of its evaluation of round 1
-        running.until(lambda: running.status("dep").startswith("finished"), 900)
+        running.until_finished("dep")
 
         assert running.status("dep").startswith("finished:completed"), running.logs()
         assert stranger.poll() is None  # still trying
