@@ -1,4 +1,4 @@
-"""The command ``flwr-fbo`` in a process of its own, which does not import everything again.
+"""The command ``flwr-fbo``, and other code, in a process of its own that imports nothing again.
 
 One process of each test worker imports what a simulation needs, and forks a child for each command.
 The child has the arguments, the directory and the variables that it is given, files for its output,
@@ -26,7 +26,7 @@ PYTHON = [sys.executable, "-P", "-c"]
 LONGEST = 600.0
 
 #: Forks a child for each line of its input, and writes the child's exit status as a line.
-TEMPLATE = f"""
+TEMPLATE = """
 import gc, json, os, sys
 import flwr_fbo.cli.main, flwr_fbo.simulation.simulate, flwr_fbo.report
 import flwr_fbo.methods.thompson.sampler, flwr_fbo.strategies.server_app, sklearn.svm
@@ -37,7 +37,6 @@ for line in iter(sys.stdin.readline, ""):
         _, status = os.waitpid(child, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
         continue
-    os.setpgid(0, 0)
     given = json.loads(line)
     for number, (name, flags) in enumerate([
         (os.devnull, os.O_RDONLY), (given["out"], os.O_WRONLY), (given["err"], os.O_WRONLY),
@@ -53,7 +52,7 @@ for line in iter(sys.stdin.readline, ""):
     break
 else:
     sys.exit()
-{RUN}
+exec(given["code"])
 """
 
 _templates: dict[int, subprocess.Popen[str]] = {}
@@ -65,12 +64,7 @@ def flwr_fbo(*arguments: str, cwd: Path, fresh: bool = False) -> subprocess.Comp
         return subprocess.run(
             [*PYTHON, RUN, *arguments], capture_output=True, text=True, cwd=cwd, timeout=LONGEST
         )
-    with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
-        code = _forked(
-            {"arguments": arguments, "cwd": str(cwd), "env": dict(os.environ),
-             "out": out.name, "err": err.name}
-        )  # fmt: skip
-        return subprocess.CompletedProcess(["flwr-fbo", *arguments], code, out.read(), err.read())
+    return forked_python(RUN, *arguments, cwd=cwd)
 
 
 def run_json(cwd: Path, task: str, *arguments: str) -> dict[str, Any]:
@@ -79,6 +73,16 @@ def run_json(cwd: Path, task: str, *arguments: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def forked_python(
+    code: str, *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run code in a process of its own, as `python -c` does, without importing anything again."""
+    with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
+        given = {"code": code, "arguments": arguments, "cwd": str(cwd or Path.cwd())}
+        ended = _forked({**given, "env": dict(os.environ), "out": out.name, "err": err.name})
+        return subprocess.CompletedProcess(["python", *arguments], ended, out.read(), err.read())
 
 
 def _forked(given: dict[str, object]) -> int:
