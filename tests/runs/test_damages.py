@@ -29,7 +29,7 @@ from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies.server_app import serve
-from tests.cli.test_cli import flwr_fbo as command
+from tests.command import flwr_fbo as command
 
 made: list[float] = []
 

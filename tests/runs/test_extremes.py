@@ -18,7 +18,7 @@ from flwr_fbo.runs.sizes import check_sizes
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.summary import summary
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from tests.cli.test_cli import flwr_fbo as command
+from tests.command import flwr_fbo as command
 
 SPACE = {"x": Float(0.0, 1.0)}
 HUGE = 10**24

@@ -192,7 +192,7 @@ class TestSpec:
 
 class TestSimulate:
     def test_is_what_the_command_line_does(self, tmp_path: Path) -> None:
-        from tests.cli.test_cli import run_json
+        from tests.command import run_json
 
         theirs = run_json(
             tmp_path, "synthetic", "--agents", "3", "--rounds", "2", "--seed", "4",
