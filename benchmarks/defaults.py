@@ -18,7 +18,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -257,17 +257,30 @@ def table(kind: str, name: str, against: tuple[str, ...]) -> list[str]:
         lines.append(
             f"| {method} | {len(by_seed)} | " + " | ".join(_plain(v) for v in means) + " |"
         )
-    for other in against:
-        if other not in found:
-            continue
-        lines += ["", f"Gained over *{other}* (positive is better), and the 95 % interval:", ""]
-        lines += [f"| {name} | " + " | ".join(f"after {k}" for k in at) + " |"]
-        lines += ["| --- |" + " ---: |" * len(at)]
-        for method, by_seed in found.items():
-            if method != other:
-                cells = _gains(by_seed, found[other])
-                lines.append(f"| {method} | " + " | ".join(cells) + " |")
+    compared = [other for other in against if other in found]
+    for number, other in enumerate(compared):
+        shown = [m for m in found if m != other and m not in compared[:number]]
+        if shown:
+            lines += ["", *folded(f"Gained over {other}", _gains_over(other, shown, found, at))]
     return lines
+
+
+def _gains_over(
+    other: str, shown: Sequence[str], found: dict[str, dict[int, Array]], at: Sequence[int]
+) -> list[str]:
+    """A table of what some methods gained over another one, with 95 % intervals."""
+    lines = [
+        f"| gained over {other} | " + " | ".join(f"after {k}" for k in at) + " |",
+        "| --- |" + " ---: |" * len(at),
+    ]
+    for method in shown:
+        lines.append(f"| {method} | " + " | ".join(_gains(found[method], found[other])) + " |")
+    return lines
+
+
+def folded(title: str, lines: Sequence[str]) -> list[str]:
+    """Lines of Markdown that a reader unfolds by a click on the title."""
+    return [f"<details><summary>{title}</summary>", "", *lines, "", "</details>"]
 
 
 def _plain(value: float) -> str:

@@ -48,7 +48,7 @@ LONG = 900.0
 KINDS = {
     "`sys.exit(0)`": "sys.exit(0)",
     "`os._exit(0)`": "os._exit(0)",
-    "SIGKILL, as for want of memory": "os.kill(os.getpid(), signal.SIGKILL)",
+    "SIGKILL, as if out of memory": "os.kill(os.getpid(), signal.SIGKILL)",
     "an exception that is no `Exception`": "raise Panic('a library in Rust')",
     "an error of 700 kB with lone surrogates": r"raise ValueError('data \ud800 \x00 ' * 50_000)",
     "a score of 1e308": "return 1e308",

@@ -5,9 +5,10 @@
     OMP_NUM_THREADS=1 python -m benchmarks.maxima --mixed [--surfaces 40]
 
 Surfaces are an agent's: functions drawn from its posterior and log expected improvement, with and
-without advice in the prior mean, and advice with one function a sub-region. Observations, length
-scales and noise are random; in "a loop's" half of the observations are close to the best one, as
-after many queries. Prints the loss: how much higher scipy's best is. A negative loss is a gain.
+without a shared function as prior mean, and shared functions, one a sub-region. Observations,
+length scales and noise are random; in "a loop's" half of the observations are close to the best
+one, as after many queries. Prints the loss: how much higher scipy's best is. A negative loss is a
+gain.
 All are in units of the scores' spread, or of the logarithm of an improvement.
 
 With ``--regret``: what it means for optimisations of random functions by ask and tell, 30 queries,
@@ -45,8 +46,8 @@ from flwr_fbo.search.regions import Regions, split_space
 
 #: Kinds of surfaces, and the sub-regions that each has.
 KINDS = {
-    "path": 1, "path, advised": 1, "improvement": 1, "improvement, advised": 1,
-    "improvement, a loop's": 1, "improvement, P = 4": 4, "advice, P = 4": 4,
+    "path": 1, "path, with prior mean": 1, "improvement": 1, "improvement, with prior mean": 1,
+    "improvement, a loop's": 1, "improvement, P = 4": 4, "shared function, P = 4": 4,
 }  # fmt: skip
 
 
@@ -76,11 +77,11 @@ def surface(kind: str, dimension: int, seed: int) -> tuple[Any, Space, Regions, 
     features = RandomFeatures.draw(shared, 200, dimension, rng)
     weights = rng.uniform(0.1, 2.0) * rng.standard_normal((regions.count, 200))
     advice = Path(features, weights)
-    if kind.startswith("advice"):
+    if kind.startswith("shared function"):
         return advice, space, regions, incumbents
     if kind == "path":
         return process.sample_path(rng), space, regions, incumbents
-    told = advice if "advised" in kind or "P = 4" in kind else None
+    told = advice if "with prior mean" in kind or "P = 4" in kind else None
     model = PriorMeanProcess(process, told, regions.locate(x))
     if kind.startswith("path"):
         return model.sample_path(rng), space, regions, incumbents

@@ -173,7 +173,8 @@ def lines_of(saved: Sequence[dict[str, Any]]) -> list[str]:
     seen = [row for row in saved if row["audit_fails"] is not None]
     counted = (
         f"{len(saved)} faults; the tests notice {sum(r['test_fails'] for r in saved)}, the audit "
-        f"{sum(r['audit_fails'] for r in seen)} of the {len(seen)} that lie in what it runs."
+        f"{sum(r['audit_fails'] for r in seen)} of the {len(seen)} that lie in the code that it "
+        "runs."
     )
     rows = [
         f"| {row['fault']} | {'`' + row['test'] + '`' if row['test_fails'] else 'none'} "

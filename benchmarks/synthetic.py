@@ -47,8 +47,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "our defaults, epsilon 1": {**DEFAULTS, "epsilon": 1.0},
     "our defaults, no privacy": DEFAULTS,
     "our defaults, epsilon 2": {**DEFAULTS, "epsilon": 2.0},
-    "our defaults, told nothing, no privacy": UNTOLD,
-    "our defaults, told nothing, epsilon 4": {**UNTOLD, "epsilon": 4.0},
+    "our defaults, length scale unknown, no privacy": UNTOLD,
+    "our defaults, length scale unknown, epsilon 4": {**UNTOLD, "epsilon": 4.0},
 }  # fmt: skip
 
 

@@ -37,8 +37,8 @@ NEED_TORCH = {"flwr_fbo.tasks.papers.networks", "flwr_fbo.tasks.papers.cnn"}
 TABLE = re.compile(
     r"(<!-- (settings|modules|packages)(?:: ([\w-]+))? -->\n).*?(<!-- end -->)", re.S
 )
-#: The end of a sentence: a full stop before a capital letter, but not that of "et al.".
-SENTENCE_END = re.compile(r"(?<!\bal)(?<=\.)\s+(?=[A-Z`])")
+#: The end of a sentence: a full stop before a capital letter, but not that of "et al." or "App.".
+SENTENCE_END = re.compile(r"(?<!\bal\.)(?<!\bApp\.)(?<=\.)\s+(?=[A-Z`])")
 
 
 # -- tables of settings ------------------------------------------------------------------------

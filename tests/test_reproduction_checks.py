@@ -100,8 +100,8 @@ def test_a_verdict_counts_what_holds() -> None:
     assert figure_of(checks.below("b", "a")).verdict(values)[0] == "contradicted"
     few = results([1.0], [2.0])
     assert figure_of(checks.below("b", "a")).verdict(few)[0] == "cannot be decided"
-    # Data that are not to be had: whatever stands in their place decides nothing.
-    closed = replace(figure_of(checks.below("a", "b")), obstacle="the data are not to be had")
+    # Data that are not available: whatever stands in their place decides nothing.
+    closed = replace(figure_of(checks.below("a", "b")), obstacle="the data are not available")
     assert closed.verdict(values)[0] == "cannot be decided"
 
 

@@ -20,6 +20,7 @@ runs do without a lattice, and take about five times as long. Data are read from
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib.util
 import json
 import logging
@@ -56,8 +57,9 @@ def chosen(names: list[str]) -> list[Figure]:
         exact = [f for f in FIGURES if f.name == name]
         matching = exact or [f for f in FIGURES if name == "all" or f.name.startswith(name)]
         if not matching:
-            known = ", ".join(f.name for f in FIGURES)
-            print(f"no figure is called {name!r}; there are {known}", file=sys.stderr)
+            close = difflib.get_close_matches(name, [f.name for f in FIGURES], n=3)
+            hint = f"; did you mean {' or '.join(close)}?" if close else "; --list shows all names"
+            print(f"no figure is called {name!r}{hint}", file=sys.stderr)
             sys.exit(2)
         found += matching
     return list({f.name: f for f in found}.values())

@@ -288,6 +288,6 @@ def somewhere(says: str, pairs: Sequence[Check]) -> Check:
         if UNKNOWN in outcomes:
             seeds = min(f.seeds_needed for f in made if f.seeds_needed)
             return Finding(says, UNKNOWN, "for none" + _wanted(seeds), seeds)
-        return Finding(says, CONTRADICTED, "for none, and each is refuted")
+        return Finding(says, CONTRADICTED, "for none, and each is contradicted")
 
     return check

@@ -19,10 +19,10 @@ SYNTHETIC = {"task": "synthetic", "agents": 200, "rounds": 40}
 LANDMINE = {"task": "landmine", "agents": 29, "rounds": 60, "task-seed": 0}
 ACTIVITY = {"task": "activity", "agents": 30, "rounds": 60, "task-seed": 0}
 EMNIST = {"task": "emnist", "agents": 50, "rounds": 60, "task-seed": 0, "data": "writers"}
-EMNIST_NOTE = "MNIST digits by NIST writer instead of EMNIST, which is not at hand"
+EMNIST_NOTE = "MNIST digits by NIST writer instead of EMNIST, which is not available"
 EMNIST_OBSTACLE = (
-    "EMNIST is not to be had, and of the digits by writer the first ten networks already tell all "
-    "but 0.8 % apart, so that no method can be ahead"
+    "EMNIST is not available, and in the digits by writer the first ten networks already "
+    "classify all but 0.8 %, so no method can be ahead"
 )
 HAR_NOTE = "the 561 features derived again from the inertial windows"
 Settings = Mapping[str, Any]

@@ -58,7 +58,7 @@ class Figure:
     plot: Literal["curves", "privacy", "message", "nothing"] = "curves"
     #: What differs from the paper, at any size.
     note: str = ""
-    #: Why no run of ours can decide the claim: data that are not to be had, for instance.
+    #: Why no run of ours can decide the claim: data that are not available, for instance.
     obstacle: str = ""
     #: What the page shows while the figure has no runs: another form of it that has some.
     instead: Figure | None = None

@@ -36,7 +36,7 @@ DATA: dict[str, tuple[str, str, int, str, str]] = {
     "a": ("landmine", "scale=linear", 28, "landmine", ""),
     "b": (
         "glasses", "scale=linear generated=true", 37, "glasses",
-        "generated data of the recording's shape: the original is not at hand",
+        "generated data of the recording's shape: the original is not available",
     ),
     "c": (
         "activity", "scale=linear split=random ranges=fts", 29, "activity",
@@ -222,7 +222,7 @@ def _obstacle(letter: str) -> str:
     """Why a figure on this data cannot be decided, if it cannot."""
     if DATA[letter][0] != "glasses":
         return ""
-    return "the recording is not to be had, and generated data say nothing of it"
+    return "the recording is not available, and generated data prove nothing about it"
 
 
 def error_at_end_of(a: str, other: str) -> Check:

@@ -92,8 +92,8 @@ def _ours(letter: str, learner: str, **changed: Any) -> Run:
 
 
 _ADVICE = {
-    "own model": "own", "others' function": "advised",
-    "gain by own": "own-gain", "gain by others'": "advised-gain", "noise / release": "noise",
+    "own model": "own", "shared function": "advised",
+    "gain by own": "own-gain", "gain by shared": "advised-gain", "noise / release": "noise",
 }  # fmt: skip
 _REGRET = {"Fed-PNE's regret at T": "end", "of points at random": "random",
            "of the best common point": "best"}  # fmt: skip
@@ -101,13 +101,14 @@ _SHORT = {"rounds": 12, "agents": 8}
 
 REASONS = [
     Reason(
-        "Synthetic functions: the variants differ less than the functions do",
+        "Synthetic functions: the variants differ less than the functions",
         ("dp-fts-de-2b", "dp-fts-de-2c", "dp-fts-de-2d", "dp-fts-de-6", "dp-fts-de-12a", "fts-1a"),
-        "Others' function points to far better places than an agent's own sample does, as the "
-        "papers say, and noise takes much of that away. The checks that cannot be decided compare "
-        "variants, which differ less than functions and starts do. With q, z and S fixed, more "
-        "sub-regions mean that each is explored by fewer agents under the same noise, so that "
-        "P = 1 has the best advice here. This contradicts Fig. 6, where P = 2 is best.",
+        "The shared function points to far better places than an agent's own sample, as the "
+        "papers say. Noise takes away much of this advantage. The checks that cannot be decided "
+        "compare variants, which differ less than functions and starts do. With q, z and S fixed, "
+        "more sub-regions mean that fewer agents explore each sub-region under the same noise. P "
+        "= 1 therefore has the best shared function here. This contradicts Fig. 6, where P = 2 is "
+        "best.",
         {
             "FTS": _advice(de(SYNTHETIC, regions=1, clip=NO_CLIP)),
             "FTS-DE P=2": _advice(de(SYNTHETIC, regions=2, clip=NO_CLIP)),
@@ -123,10 +124,10 @@ REASONS = [
     Reason(
         "Synthetic functions: starts differ as much as methods",
         ("dp-fts-de-2a", "dp-fts-de-4", "dp-fts-de-5"),
-        "On one function, which of two methods is ahead differs from start to start: all "
-        "agents share what they are told, so that a federation is one observation and not two "
-        "hundred. The paper's curves are means of five starts on one function. With more starts, "
-        "each on a function of its own, some of the differences that it shows are within chance.",
+        "On one function, which of two methods is ahead differs from start to start. All agents "
+        "of a federation receive the same shared function, so a federation is one observation and "
+        "not two hundred. The paper's curves are means of five starts on one function. With more "
+        "starts, each on another function, some of the paper's differences are within chance.",
         {
             **_differences("FTS-DE P=2 less FTS", de(SYNTHETIC, clip=NO_CLIP),
                            de(SYNTHETIC, regions=1, clip=NO_CLIP)),
@@ -135,12 +136,12 @@ REASONS = [
         {"difference of regrets": "value"},
     ),
     Reason(
-        "Agents that differ: a mean of functions is nobody's",
+        "Agents that differ: the mean of all functions fits no agent well",
         ("dp-fts-de-7",),
-        "At alpha = .7 the points of others' function still have smaller errors than those of an "
-        "agent's own sample, but they lower an agent's own least error by less: they are good "
-        "for all and best for nobody. At alpha = 1, where agents have nothing in common, they "
-        "are worse in both.",
+        "At alpha = .7 the points of the shared function still have smaller errors than those of "
+        "an agent's own sample, but they lower an agent's own least error by less. They are good "
+        "for all agents and best for none. At alpha = 1, where agents have nothing in common, "
+        "the points of the shared function are worse in both.",
         {
             "alpha = .7, FTS-DE": _advice(de(_mixed(0.7), clip=NO_CLIP)),
             "alpha = 1, FTS-DE": _advice(de(_mixed(1), clip=NO_CLIP)),
@@ -149,42 +150,40 @@ REASONS = [
         10,
     ),
     Reason(
-        "Landmine and activity: others' function is worse than one's own model",
+        "Landmine and activity: the shared function is worse than the agent's own model",
         ("dp-fts-de-3a", "dp-fts-de-3d", "dp-fts-de-3b", "dp-fts-de-3e", "dp-fts-de-8",
          "dp-fts-de-9a", "dp-fts-de-10a", "dp-fts-de-12b", "own-"),
-        "Agents have ten scores of their own before they hear of others. From then on points "
-        "that they choose by others' function are worse than those by their own model in the "
-        "same round, with and without privacy. There are two causes. The "
-        "features have a length scale of .01 and fit raw scores, so that a shared function is "
-        "flat but for spikes at the points already evaluated. And with 29 or 30 agents and the "
-        "paper's q and z a release is as long as its noise. The "
-        "authors' released landmine runs say the same: the error at the broadcast's best point is "
-        ".353 +- .002 there, that of points at random .356. Our defaults are not the paper's for "
-        "this reason ([defaults](defaults.md)).",
+        "Agents have ten scores of their own before they receive a shared function. From then on "
+        "points chosen by the shared function are worse than points chosen by the own model in the "
+        "same round, with and without privacy. There are two causes. First, the features have a "
+        "length scale of .01 and fit raw scores, so a shared function is flat but for spikes at "
+        "the points already evaluated. Second, with 29 or 30 agents and the paper's q and z a "
+        "release is as long as its noise. The authors' released landmine runs say the same: the "
+        "error at the broadcast's best point is .353 +- .002 there, that of points at random .356. "
+        "Our defaults differ from the paper's for this reason ([defaults](defaults.md)).",
         {**_three(LANDMINE, "landmine"), **_three(ACTIVITY, "activity")},
         _ADVICE,
         3,
     ),
     Reason(
-        "Digits by writer: nothing is left to gain",
+        "Digits by writer: all methods begin near the best error",
         ("dp-fts-de-3c", "dp-fts-de-3f", "dp-fts-de-9b", "dp-fts-de-10b"),
-        "The best network of the first ten points tells a writer's few digits apart nearly without "
-        "an error, so that all methods begin where none can be much better. The paper's images are "
-        "not at hand.",
+        "The best network of the first ten points classifies a writer's few digits nearly without "
+        "an error, so no method can become much better. The paper's images are not available.",
         {"TS, alone": ts(EMNIST).with_(**_SHORT)},
         {"error after the first points": "start", "at the end": "end"},
         2,
     ),
     Reason(
-        "FTS on data: others are followed less than once",
+        "FTS on data: a target hardly ever follows a helper",
         ("fts-2", "fts-3", "fts-4", "fts-5", "fts-6", "fts-7"),
         "With the paper's p_t = 1 - 1/t^2 a target follows a helper less than once in fifty "
-        "iterations on average. Of two methods that share all other queries one cannot be far "
-        "ahead, and FTS is level with TS. TAF hears all helpers at every iteration. It is ahead of "
+        "iterations on average. FTS and TS then share nearly all queries, so neither can be far "
+        "ahead: FTS is level with TS. TAF uses all helpers at every iteration. TAF is ahead of "
         "FTS on landmine in both forms: with the helpers' incumbents, as FTS describes it, and as "
         "published, where a gain is counted from what the helpers' models predict at the target's "
-        "own points. RGPE hears all helpers too, but its error differs more from start to start. "
-        "TAF weighs all helpers in a few products of matrices here, and does not slow down with "
+        "own points. RGPE uses all helpers too, but its error differs more from start to start. "
+        "Our TAF weighs all helpers in a few products of matrices, and does not slow down with "
         "their number as the paper's does.",
         {
             "p_t = 1 - 1/t^2 (data)": Run("follows", {"schedule": "1-1/t^2", "rounds": 50}),
@@ -192,7 +191,7 @@ REASONS = [
                 "follows", {"schedule": "1-1/sqrt(t)", "rounds": 50}
             ),
         },
-        {"others followed": "value", "of iterations": "iterations"},
+        {"times a helper is followed": "value", "of iterations": "iterations"},
         1,
     ),
     Reason(
@@ -214,13 +213,13 @@ REASONS = [
         40,
     ),
     Reason(
-        "MoMA with practical constants: of k estimates it keeps one",
+        "MoMA with practical constants: MoMA uses one of k estimates",
         ("ldp-bo-own",),
-        "MoMA splits the rewards among k estimates and plays by the one in the middle, so that the "
-        "others' rewards are lost; ATA and TGP use all. Under Student's t regret grows with k, and "
-        "the least k that is odd and not one is level with TGP. Under Laplace noise, whose tails "
-        "are light, MoMA's mean is behind TGP's at every k. The figures have k = 5. What heavier "
-        "tails do is in [LDP-BO](ldp-bo.md).",
+        "MoMA splits the rewards among k estimates and plays by the median estimate, so the "
+        "rewards of the other estimates are lost. ATA and TGP use all rewards. Under Student's t "
+        "regret grows with k, and k = 3, the least odd k above one, is level with TGP. Under "
+        "Laplace noise, whose tails are light, MoMA's mean is behind TGP's at every k. The "
+        "figures have k = 5. [LDP-BO](ldp-bo.md) has heavier tails.",
         {
             **{f"private, k = {k}": _ours("a", "MoMA", epoch=k) for k in (3, 9, 27)},
             "private, TGP": _ours("a", "TGP"),
@@ -233,43 +232,43 @@ REASONS = [
     Reason(
         "Fed1-UCB on Garland: five arms are hardly better placed than three",
         ("fed-pne-3a",),
-        "What a mesh costs is its best arm, which is never left, and the search for it. Garland's "
-        "peaks are so narrow that meshes of up to twenty arms miss them by about as much; more "
-        "find them, and cost more to search.",
+        "A mesh costs regret in two ways: its best arm is not the optimum, and the search for the "
+        "best arm takes pulls. Garland's peaks are so narrow that meshes of up to twenty arms miss "
+        "them by about as much. Meshes with more arms find the peaks, and cost more to search.",
         {f"K = {k}": Run("arms", {"task": "garland", "arms": k, "budget": 1000})
          for k in (3, 5, 10, 20, 50, 100)},
         {"regret at T of the best arm": "best", "of an arm on average": "mean"},
         60,
     ),
     Reason(
-        "Fed-PNE on landmine: a thousand pulls teach nothing",
+        "Fed-PNE on landmine: a thousand pulls are hardly better than points at random",
         ("fed-pne-2c", "fed-pne-6c"),
-        "At T = 1000 Fed-PNE costs nearly what points at random cost, and HCT and the UCBs are "
-        "level with it. Where nothing is learnt neither method nor number of clients can matter. "
-        "Our KernelTS, which assumes a smooth function, does learn; the public code's does not. "
-        "Most of the regret is nobody's to avoid, as it is counted from an AUC of 1.",
+        "At T = 1000 Fed-PNE has nearly the regret of points at random, and HCT and the UCBs are "
+        "level with Fed-PNE. Where nothing is learnt, neither the method nor the number of clients "
+        "can matter. Our KernelTS, which assumes a smooth function, does learn; the public code's "
+        "does not. No method can avoid most of the regret, as it is counted from an AUC of 1.",
         {"Fed-PNE": fed_pne("c"), "no method": _chance("c")},
         _REGRET,
         10,
     ),
     Reason(
-        "Fed-PNE on vaccine dosage: most methods reach what can be reached",
+        "Fed-PNE on vaccine dosage: most methods are near the best common dosage",
         ("fed-pne-2d", "fed-pne-6d"),
-        "Regret is counted from 1, and the best dosage common to all costs nearly as much as "
-        "Fed-PNE, HCT and our KernelTS do: they differ by less than trials do, and more clients "
-        "cannot lower it.",
+        "Regret is counted from 1, and the best dosage common to all clients has nearly the regret "
+        "of Fed-PNE, HCT and our KernelTS. These methods differ by less than trials do, and more "
+        "clients cannot lower their regret.",
         {"Fed-PNE": fed_pne("d"), "no method": _chance("d")},
         _REGRET,
         10,
     ),
     Reason(
-        "Fed-PNE against HCT and BO: what a message to all is worth",
+        "Fed-PNE against HCT and BO: BO has less regret and far more messages",
         ("fed-pne-2a", "fed-pne-2b", "fed-pne-4"),
         "On DoubleSine HCT is level with Fed-PNE. A Gaussian process on the global objective has a "
         "far smaller regret with upper confidence bounds, and a smaller one on Garland with "
-        "expected improvement, which is what the paper ran: against its claim. On DoubleSine "
-        "expected improvement differs too much from trial to trial to tell. BO talks to all "
-        "clients after every evaluation, where Fed-PNE does a few times in all. The public code's "
+        "expected improvement, which the paper ran. This contradicts the paper. On DoubleSine "
+        "expected improvement differs too much from trial to trial to tell. BO sends messages to "
+        "all clients after every evaluation, Fed-PNE a few times in all. The public code's "
         "KernelTS draws each arm's value independently with a wide posterior, and hardly ever "
         "settles.",
         {
@@ -285,13 +284,13 @@ REASONS = [
         4,
     ),
     Reason(
-        "Networks on MNIST: most of the regret is no method's to avoid",
+        "Networks on MNIST: no method can avoid most of the regret",
         ("fed-pne-8",),
-        "Fed1-UCB and FN-UCB are far behind Fed-PNE, as in the paper. From HCT it differs by less "
-        "than trials do: regret is counted from an accuracy of 1, and most of both's is what the "
-        "best common point costs too. Clients can only share the search for it, so that with "
-        "more of them regret falls, but by little more than trials differ: after the paper's ten "
-        "seeds the interval of Fig. 8b held zero, and after eleven it does not.",
+        "Fed1-UCB and FN-UCB are far behind Fed-PNE, as in the paper. Fed-PNE and HCT differ by "
+        "less than trials do: regret is counted from an accuracy of 1, and the best common point "
+        "has most of their regret too. Clients can only share the search for that point. With "
+        "more clients regret therefore falls, but by little more than trials differ: after the "
+        "paper's ten seeds the interval of Fig. 8b held zero, and after eleven it does not.",
         {"Fed-PNE": fed_pne("m"), "no method": _chance("m")},
         _REGRET,
         10,

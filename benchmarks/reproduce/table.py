@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .charts import drawn
-from .checks import UNKNOWN, Finding, Verdict
+from .checks import CONTRADICTED, HOLDS, UNKNOWN, Finding, Verdict
 from .exceptions import EXCEPTIONS
 from .figures import SIZES, Figure, SizeName
 from .lattice_checks import LATTICE_CHECKS
@@ -24,46 +24,64 @@ IMAGES = "images/reproduction"
 MOST_SEEDS = 100
 HEAD = """# The papers' figures, run again
 
-This page answers one question for each figure of the four papers: do runs of this package bear out
-what the paper says of it? What follows for a user is on [What the papers teach](lessons.md).
+This page answers one question for each figure of the four papers: do runs of this package confirm
+the paper's claim? What follows for a user is on [What the papers teach](lessons.md).
 
-`python -m benchmarks.reproduce --table docs/evidence/reproduction.md` writes this page from the
-saved runs in `benchmarks/reproduce/results`; a test compares the two and recomputes the verdicts.
-To run a figure again, give its name: `python -m benchmarks.reproduce NAME` (`--quick` for a
-minute's worth, `--seeds N` for more seeds than saved). Runs are resumed, not repeated. Data sets
-are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
+"""
 
-**What a verdict means.** A claim is split into checks. A check compares curves, paired over seeds,
-by the mean difference and its 95 % interval (Student's t). The interval is held against zero and
-against the *claimed effect*, which is the least difference that the paper's words can mean:
+COMMAND = """To run a figure again, give its name:
 
-| outcome of a check | "A is ahead of B by at least e" |
+```text
+python -m benchmarks.reproduce NAME
+```
+
+`--quick` takes about a minute, and `--seeds N` adds seeds to the saved ones. Saved runs are
+continued, not repeated. Data sets are read from `FLWR_FBO_DATA`; EMNIST figures need torch.
+
+## Every figure
+
+Links lead to charts of the means. The numbers are below, under
+[Measurements and checks](#measurements-and-checks). *Runs*: *full* has the paper's number of runs
+or more; *medium* has fewer, and the cell says what else is smaller. Seeds begin at 100. Settings
+are the papers' but for the [exceptions](#exceptions).
+"""
+
+RULE = """
+## What a verdict means
+
+A claim is split into checks. A check compares curves, paired over seeds, by the mean difference
+and its 95 % interval (Student's t). The interval is compared with zero and with the *claimed
+effect*: the least difference that the paper's words can mean.
+
+| outcome of a check | the claim is "A is ahead of B by at least e" |
 |---|---|
 | holds | the whole interval is on A's side of zero |
 | contradicted | the interval leaves no room for e, and is not on A's side of zero |
 | cannot be decided | the interval holds both zero and e; beside it: how many seeds would decide |
 
-A figure *holds* if all its checks do, and *holds in part* if some do. It is *contradicted* if none
-holds and at least one is contradicted. It *cannot be decided* if no check is decided, or if the
-paper's data are not to be had. The papers print charts and hardly any numbers. The claimed effect
-is therefore a twentieth of the curve behind ("faster", "better"), a tenth ("significantly"), or a
-quarter of an axis where the authors released one. It stands beside each figure under
-[Checks](#checks), with the words that it comes from. "Comparable" means within a quarter of the
-mean. Seeds were added where a check was nearly decided, which makes 95 % a little generous.
+| verdict of a figure | its checks |
+|---|---|
+| holds | all hold |
+| holds in part | some hold |
+| contradicted | none holds, and at least one is contradicted |
+| cannot be decided | none is decided, or the paper's data are not available |
 
-Settings are the papers' but for the [exceptions](#exceptions). Epsilon is the paper's moments
-accountant's; seeds begin at 100. Lower is better in all columns. Figures are links to charts of the
-means. Measured: mean +- standard deviation over the seeds. Sizes: *full* has the paper's number of
-runs or more; *medium* has fewer, and what else is smaller is said.
+The papers print charts and hardly any numbers. The claimed effect is therefore a twentieth of
+the curve behind ("faster", "better"), a tenth ("significantly"), or a quarter of an axis where
+the authors released one. [Measurements and checks](#measurements-and-checks) shows it for each
+figure, with the paper's words.
+"Comparable" means within a quarter of the mean. Seeds were added where a check was nearly
+decided, so the 95 % is a little generous.
 """
 
 
-WHY = """What is behind the claims that do not hold, and measurements that bear it out
-(`python -m benchmarks.reproduce --why`; seeds from 100, mean +- standard deviation). "Own model"
-and "others' function" are the mean errors of the points that agents choose by them in the first ten
-rounds, each round with the same weight in both; "gain" is by how much such a point lowers its
-agent's least error so far, and "noise / release" the length of the noise in a release over the
-length of the release.
+WHY = """Each paragraph explains claims that do not hold, with measurements that support the
+explanation (`python -m benchmarks.reproduce --why`; seeds from 100, mean +- standard deviation).
+
+- *own model*, *shared function*: mean errors of the points that agents choose by their own model
+  and by the shared function, in the first ten rounds. Each round has the same weight in both.
+- *gain*: by how much such a point lowers its agent's least error so far.
+- *noise / release*: the length of the noise in a release over the length of the release.
 """
 
 LATTICES = """### Landmine and activity on a lattice
@@ -72,18 +90,24 @@ Some runs of these figures are "on a lattice", as their size says: all agents of
 computed together, and choose among the points of a lattice at which every party's score was
 computed once (`benchmarks/reproduce/lattice.py`, `python -m benchmarks.reproduce --tables`). A test
 compares these agents with the package's: fits, messages and points that follow the shared function
-are the same, own points are the exact maximum on the lattice. `--exact` does without.
+are the same, own points are the exact maximum on the lattice. With `--exact` no lattice is used.
 """
 
 
-LEFT = """Checks that cannot be decided yet and would be by more seeds, and figures whose present
-form has too few runs: the page then shows an earlier form, described under
-[Exceptions](#exceptions). Beside each is the CPU time that the missing runs take on one core, as
-long as the last run of a curve took. (The synthetic figures of DP-FTS-DE take a seventh of what
-stands here: their saved runs were made one agent at a time.) `python -m benchmarks.reproduce
---left` prints the same list, and the command in the last column goes on where the saved runs end.
-Checks that would take more than 100 seeds are not listed: with that many, a figure of 5 to 100 runs
-could not tell either.
+LEFT = """The table lists checks that more seeds would decide, and figures whose present form has
+too few runs. Of such a figure the page shows an earlier form, described under
+[Exceptions](#exceptions). The command in the last column continues where the saved runs end.
+`python -m benchmarks.reproduce --left` prints the same list.
+
+CPU hours are those that the missing runs take on one core, if they take as long as the last run
+of a curve. The synthetic figures of DP-FTS-DE take a seventh of their figure: their saved runs
+were made one agent at a time. Checks that would take more than 100 seeds are not listed: with so
+many, a figure of 5 to 100 runs could not tell either.
+"""
+
+CHECKS = """Click a figure to see its measurements and checks. Lower is better. A measurement is the
+mean +- standard deviation over the seeds; epsilon is that of the paper's moments accountant.
+*Claimed* is the claimed effect, with the paper's words.
 """
 
 
@@ -152,30 +176,58 @@ def word_of(figure: Figure, latest: Latest | None) -> str:
 def page(figures: Sequence[Figure], store: Store) -> str:
     """The whole page."""
     found = {figure.name: last(figure, store) for figure in figures}
-    lines = [HEAD, *_counts(figures, found)]
-    lines += ["| figure | claim | measured | size | verdict | name |", "|---|---|---|---|---|---|"]
+    lines = [HEAD.rstrip("\n"), "", *_counts(figures, found), COMMAND]
+    lines += ["| figure | claim | verdict | runs | name |", "|---|---|---|---|---|"]
     for figure in figures:
         lines.append(_row(figure, found[figure.name]))
     forms = [
         figure if f is None else f.figure for figure, f in zip(figures, found.values(), strict=True)
     ]
-    lines += ["\n## Exceptions\n", *exceptions(forms), "", LATTICES]
-    for check in LATTICE_CHECKS:
-        lines += section(check, store)
-    lines += ["## Why\n", WHY]
+    lines += [RULE, "## Why claims do not hold\n", WHY]
     for reason in REASONS:
         if any(reason.explains(figure) for figure in figures):
             lines += section(reason, store)
-    lines += ["## What is left\n", LEFT, *left(figures, store), "\n## Checks\n"]
+    lines += ["## Exceptions\n", *exceptions(forms), "", LATTICES]
+    for check in LATTICE_CHECKS:
+        lines += section(check, store)
+    lines += ["\n## What is left\n", LEFT, *left(figures, store)]
+    lines += ["\n## Measurements and checks\n", CHECKS]
     for figure in figures:
         latest = found[figure.name]
-        if latest is None:
-            continue
-        lines.append(f"**{figure.name}** ({figure.unit}, {figure.measure} of the curve). "
-                     f"Claimed: {figure.effect.text}.\n")  # fmt: skip
-        lines += [f"- {f.outcome}: {f.says} ({f.evidence})" for f in latest.findings]
-        lines.append("")
+        if latest is not None:
+            lines += _checks(figure, latest)
     return "\n".join(lines).rstrip() + "\n"
+
+
+def _checks(figure: Figure, latest: Latest) -> list[str]:
+    """The checks of a figure, folded below a line with its verdict."""
+    title = f"<code>{figure.name}</code>: {word_of(figure, latest)}"
+    measure = {"mean": "mean of the curve", "end": "end of the curve"}.get(figure.measure)
+    unit = figure.unit if measure is None else f"{figure.unit}, {measure}"
+    rows = [f"| {f.says} | {f.outcome} | {f.evidence} |" for f in latest.findings]
+    return [
+        f"<details><summary>{title}</summary>\n",
+        f"| curve | {unit} | epsilon |",
+        "|---|---|---|",
+        *_measured(latest),
+        f"\nClaimed: {figure.effect.text}.\n",
+        "| check | outcome | evidence |",
+        "|---|---|---|",
+        *rows,
+        "\n</details>\n",
+    ]
+
+
+def _measured(latest: Latest) -> list[str]:
+    """The rows of a table of curves: mean and deviation over the seeds, and epsilon."""
+    rows = []
+    for label, results in latest.results.items():
+        numbers = np.array([latest.figure.number(r) for r in results])
+        spread = f" +- {numbers.std(ddof=1):.2g}" if len(numbers) > 1 else ""
+        epsilon = results[0].get("epsilon")
+        cost = "-" if epsilon is None else f"{epsilon:.2f}"
+        rows.append(f"| {label} | {numbers.mean():.3g}{spread} | {cost} |")
+    return rows
 
 
 #: Verdicts in the order in which they are counted.
@@ -268,14 +320,8 @@ def _row(figure: Figure, latest: Latest | None) -> str:
     if figure.obstacle:
         verdict += f": {figure.obstacle}"
     if latest is None:
-        return f"| {figure.figure} | {figure.claim} | - | - | {verdict} | {command} |"
-    shown, figure = [], latest.figure
-    for label, results in latest.results.items():
-        numbers = np.array([figure.number(r) for r in results])
-        spread = f" +- {numbers.std(ddof=1):.2g}" if len(numbers) > 1 else ""
-        epsilon = results[0].get("epsilon")
-        cost = "" if epsilon is None else f" (eps {epsilon:.2f})"
-        shown.append(f"{label}: {numbers.mean():.3g}{spread}{cost}")
+        return f"| {figure.figure} | {figure.claim} | {verdict} | - | {command} |"
+    figure = latest.figure
     chosen = figure.sizes[latest.size]
     extra = "".join(f", {k} {v}" for k, v in {**chosen.smaller, **chosen.besides}.items())
     size = f"{latest.size}, {latest.seeds} seed{'s' * (latest.seeds > 1)}{extra}"
@@ -286,12 +332,17 @@ def _row(figure: Figure, latest: Latest | None) -> str:
         name = f"[{name}]({IMAGES}/{figure.name}.svg)"
     if not figure.obstacle:
         verdict += _counted(latest.findings)
-    cells = [name, figure.claim, "; ".join(shown), size, verdict, command]
+    cells = [name, figure.claim, verdict, size, command]
     return f"| {' | '.join(cells)} |"
 
 
 def _counted(findings: Sequence[Finding]) -> str:
-    """How many checks do not hold, and how they come out."""
-    counts = Counter(f.outcome for f in findings if not f.holds)
-    told = ", ".join(f"{count} {outcome}" for outcome, count in sorted(counts.items()))
-    return f": of {len(findings)} checks {told}" if told else ""
+    """How many checks come out how, where they do not all come out alike."""
+    counts = Counter(f.outcome for f in findings)
+    words = {
+        HOLDS: "holds" if counts[HOLDS] == 1 else "hold",
+        CONTRADICTED: "contradicted",
+        UNKNOWN: "cannot be decided",
+    }
+    told = ", ".join(f"{counts[o]} {word}" for o, word in words.items() if counts[o])
+    return f" (of {len(findings)} checks {told})" if len(counts) > 1 else ""

@@ -22,15 +22,18 @@ from flwr_fbo.core.children import processors
 
 #: Packages of extras: what does not work without each, and the extra that installs it.
 OPTIONAL = {
-    "ray": ("the engine ray, Flower's own for simulations", "simulation"),
-    "optuna": ("the baseline tpe, `flwr-fbo export` and the sampler for Optuna", "optuna"),
-    "torch": ("the tasks emnist and mnist with networks", "torch"),
+    "ray": ("the engine ray, Flower's own for simulations, does not run", "simulation"),
+    "optuna": (
+        "the baseline tpe, `flwr-fbo export` and the sampler for Optuna do not run",
+        "optuna",
+    ),
+    "torch": ("the networks of the tasks emnist and mnist do not run", "torch"),
 }
 #: Programs of Flower, and what needs each.
 PROGRAMS = {
-    "flwr": "flwr run",
-    "flower-superlink": "flwr run, and servers of deployments",
-    "flower-supernode": "parties of deployments",
+    "flwr": "`flwr run` needs it",
+    "flower-superlink": "`flwr run` and the server of a deployment need it",
+    "flower-supernode": "the parties of a deployment need it",
 }
 #: Free bytes below which a run may fill the disk.
 ROOM = 200 * 2**20
@@ -103,7 +106,7 @@ def _versions() -> Iterator[Finding]:
             yield Finding("versions", "ok", f"{name} {version(name)}")
         except PackageNotFoundError:
             how = f"pip install 'flwr-fbo[{extra}]'"
-            yield Finding("versions", "note", f"{name} is missing; without it: no {use}. {how}")
+            yield Finding("versions", "note", f"{name} is missing: {use}. To install it: {how}")
 
 
 def _programs() -> Iterator[Finding]:
@@ -113,8 +116,8 @@ def _programs() -> Iterator[Finding]:
             yield Finding("flower", "ok", f"{program} is on the PATH")
         else:
             yield Finding(
-                "flower", "note", f"{program} is not on the PATH, as `{use}` needs: activate the "
-                "environment, or add its bin folder"
+                "flower", "note", f"{program} is not on the PATH, and {use}: activate the "
+                "environment, or add its bin folder to the PATH"
             )  # fmt: skip
 
 

@@ -17,7 +17,8 @@ def export(
     ],
     storage: Annotated[str, typer.Option(help="Optuna's storage, such as sqlite:///study.db.")],
     name: Annotated[
-        str, typer.Option(help="Begin of the studies' names; where unset, the directory's name.")
+        str,
+        typer.Option(help="First part of the studies' names; where unset, the directory's name."),
     ] = "",
     task: Annotated[
         str,

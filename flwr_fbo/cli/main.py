@@ -71,7 +71,7 @@ def _root(
         ),
     ] = False,
 ) -> None:
-    """Federated Bayesian optimisation with real privacy, on Flower.
+    """Federated Bayesian optimisation with differential privacy, on Flower.
 
     Begin with: flwr-fbo run digits --agents 30 --epsilon 5 --compare alone,random
 
@@ -108,14 +108,14 @@ def run(
     seed: Annotated[int, typer.Option(help="Seed of everything but privacy noise.")] = 0,
     epsilon: Annotated[
         float | None,
-        typer.Option(help="Privacy budget of the whole run; where unset, the run is not private."),
+        typer.Option(help="Privacy budget: epsilon of the whole run; where unset, not private."),
     ] = None,
     data_dir: Annotated[
         Path | None, typer.Option(help="Directory with the task's data set, as downloaded.")
     ] = None,
     budget: Annotated[
         int | None,
-        typer.Option(help="Number of evaluations, for strategies whose length is a budget."),
+        typer.Option(help="Number of evaluations, for strategies such as fed-pne and ldp-ata."),
     ] = None,
     settings: Annotated[
         list[str] | None,

@@ -69,10 +69,10 @@ def privacy(
     ] = Aggregation.central,
     secure_threshold: Annotated[
         float,
-        typer.Option(help="Share of the agents without whose answers a secure sum is abandoned."),
+        typer.Option(help="Share of the agents that must answer in a secure sum."),
     ] = 2.0 / 3.0,
     secure_colluding: Annotated[
-        int, typer.Option(help="Agents that may tell the server all they know, in a secure sum.")
+        int, typer.Option(help="Agents that may collude with the server in a secure sum.")
     ] = 1,
     publish: Annotated[
         Path | None,

@@ -5,7 +5,7 @@ does next is a function of its setup, its seed and its records. Storing the reco
 stores the agent, and no evaluation is ever paid for twice.
 
 **An evaluation that ends its process is a failed evaluation.** ``sys.exit`` in an objective is
-caught as an exception is. ``os._exit``, a crash in C code or a kill for want of memory cannot be
+caught as an exception is. ``os._exit``, a crash in C code or a kill for lack of memory cannot be
 caught. So an evaluation is recorded as *begun*, with its parameters, before it starts. Whoever
 opens the records next finds an evaluation that was begun and has no score. That evaluation is
 closed as failed, in one of these cases:

@@ -53,7 +53,8 @@ def reconcile(
         table = RoundTable(directory.rounds, directory.identity)
         aside = directory.set_unnamed_releases_aside()
         if aside:
-            logger.info("set aside, as the checkpoint does not name them: %s", ", ".join(aside))
+            names = ", ".join(aside)
+            logger.info("releases that the checkpoint does not name are set aside: %s", names)
         damages += _mend_table(table, named.get("rounds"))
         damages += _repeated_rounds(directory, server, table)
         if history is not None:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from flwr_fbo.core.settings import Settings, SettingsError, kebab, unknown_keys
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.result import Result, StaleResultError
 from flwr_fbo.runs.spec import STOPPING, RunSpec, expand_settings, names_and_values
@@ -116,7 +117,9 @@ def why_finished(directory: RunDirectory, changes: Iterable[str]) -> str:
             f"To continue it, change that rule (--set {rule}=...) or drop it (--set {rule}=none)"
         )
     if not rule and "rounds" not in changes:
-        return "the run is finished: it did all that was planned"
+        longer = hasattr(find_method(result.strategy).settings_class, "settings_for_more_rounds")
+        more = ". To continue it, give a larger number of rounds (--rounds)" if longer else ""
+        return f"the run is finished: all that was planned is done{more}"
     return ""
 
 

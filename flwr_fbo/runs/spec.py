@@ -203,8 +203,8 @@ def expand_settings(given: Mapping[str, Any]) -> dict[str, Any]:
             )
         if key in pairs or (key in rest and rest[key] != ""):
             raise SettingsError(
-                f"`{key}` is given twice: a setting may stand once in `{SETTINGS}`, and not "
-                "beside it as well"
+                f"`{key}` is given twice: give a setting once, either in `{SETTINGS}` or as a key "
+                "of its own"
             )
         pairs[key] = value
     return {**rest, **pairs}

@@ -117,7 +117,7 @@ def next_steps(result: Result) -> list[tuple[str, str]]:
     if result.private:
         steps.append(("what is protected", f"flwr-fbo privacy --statement {run}"))
     if result.best_score is not None and not result.compared:
-        steps.append(("did it help?", "flwr-fbo run ... --compare alone,random"))
+        steps.append(("compare with baselines", "flwr-fbo run ... --compare alone,random"))
     return steps
 
 

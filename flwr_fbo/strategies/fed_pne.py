@@ -43,15 +43,14 @@ class FedPNE(FBOStrategy):
     epsilon : float | None
         Privacy budget of one agent for the whole run, against everybody; unset: none (> 0).
     delta : float | None
-        Delta of either; unset: min(1e-5, 1/(10 N)) for N agents (in (0, 1)).
+        Delta of the epsilon that is set; unset: min(1e-5, 1/(10 N)) for N agents (in (0, 1)).
     smoothness : float
         How much the reward varies over the whole space (nu_1) (> 0).
     decay : float
         Factor by which the reward's variation shrinks with every depth of the tree (rho)
         (in (0, 1)).
     searches : int
-        Searches with decays decay^(1/i), i = 1, 2, ..., that share the rounds and the budget
-        (>= 1).
+        Number of searches, with decays decay^(1/i); they share the rounds and the budget (>= 1).
     constants : Literal["experiments", "theory"]
         Constants c and c_1: 0.1 and 1 (App. E.1.5), or 2 and (2M)^(1/8) (Lemma B.2).
     confidence_scale : float | None
@@ -74,10 +73,10 @@ class FedPNE(FBOStrategy):
         How the last phase is cut to the budget: children of the best nodes first, nodes in their
         order, or fewer pulls of every node.
     phase_quorum : float
-        Share of the agents whose answers a phase needs; with fewer the phase is asked again
+        Share of the agents that must reply in a phase; with fewer the phase is asked again
         (in (0, 1]).
     idle_rounds : int
-        Rounds in a row without a new answer after which the run ends (>= 1).
+        Rounds in a row without a new reply after which the run ends (>= 1).
     pulls_per_message : int | None
         Most evaluations that an agent makes for one message; unset: all of the phase (>= 1).
     parallel : int
@@ -88,11 +87,12 @@ class FedPNE(FBOStrategy):
     reward_high : float
         Score that counts as reward 1.
     epsilon_per_reward : float | None
-        Privacy of one evaluation instead, as published; unset: as `epsilon` says (> 0).
+        Epsilon of one evaluation, as in the paper; unset: as `epsilon` says (> 0).
     noise_on : Literal["mean", "reward"]
         What noise is added to: the mean of each tree node, or every reward (the paper).
     most_means : int
-        Means that an agent may send in all with `epsilon`; more means, more noise (> 0).
+        Most means that an agent may send in the whole run with `epsilon`; more need more noise
+        (> 0).
     aggregation : Literal["local", "secure"]
         Who adds the noise of `epsilon`: each agent to its own means, or all to a secure sum.
     secure_threshold : float

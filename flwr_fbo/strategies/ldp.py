@@ -58,11 +58,11 @@ class LDPBO(FBOStrategy):
         Delta of an agent's whole run where `mechanism` is gaussian; unset: min(1e-5, 1/(10 N))
         (in (0, 1)).
     epsilon_per_answer : float | None
-        What one answer costs its agent; unset: `epsilon` over the answers an agent gives (> 0).
+        Epsilon of one reply; unset: `epsilon` divided by the number of replies of an agent (> 0).
     mechanism : Literal["laplace", "gaussian"]
         Noise of an answer: laplace is epsilon-LDP, gaussian is (epsilon, delta)-LDP.
     delta_per_answer : float | None
-        Delta of one answer; unset: `delta` over the answers an agent gives (in (0, 1)).
+        Delta of one reply; unset: `delta` divided by the number of replies of an agent (in (0, 1)).
     bound : float
         Bound on the absolute mean of a reward (B) (> 0).
     noise_bound : float

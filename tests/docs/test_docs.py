@@ -143,6 +143,8 @@ def test_first_sentences_end_where_sentences_do(make: types.ModuleType, tmp_path
         '"""GP-UCB (Srinivas et al. 2010): see :class:`~a.b.C`, ``x``\nor y. Not this."""'
     )
     assert make.first_sentence(file) == "GP-UCB (Srinivas et al. 2010): see `C`, `x` or y."
+    file.write_text('"""Two functions (Fed-PNE, App. E.2; Chen et al. B). Not this."""')
+    assert make.first_sentence(file) == "Two functions (Fed-PNE, App. E.2; Chen et al. B)."
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: str(p.relative_to(ROOT)))

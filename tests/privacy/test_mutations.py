@@ -66,7 +66,7 @@ def test_the_table_shows_who_noticed() -> None:
     assert [row.caught for row in rows] == [True, False, True]
     lines = mutations.lines_of([row.__dict__ for row in rows])
     assert lines[0] == (
-        "3 faults; the tests notice 2, the audit 1 of the 2 that lie in what it runs."
+        "3 faults; the tests notice 2, the audit 1 of the 2 that lie in the code that it runs."
     )
     assert lines[4:] == [
         "| no noise | `test_noise` | failed |",

@@ -62,7 +62,7 @@ def test_one_identity_cannot_stand_for_two_parties():
     one, known = pinned_sum()
     one.options[2]["identity"] = known[3]
     one.leg()
-    with pytest.raises(SecureSumError, match="one stands for two"):
+    with pytest.raises(SecureSumError, match="one identity belongs to two"):
         one.party(0).shares(one.collector.neighbour_keys(0), one.collector.degree.recover)
 
 

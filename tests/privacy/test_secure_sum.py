@@ -208,7 +208,7 @@ def test_parties_that_were_told_other_terms_cannot_read_each_others_shares():
     real, lie = one.terms, {1: other}
     one.party = lambda u: _party(one, u, lie.get(u, real))  # type: ignore[method-assign]
     one.run(2)
-    with pytest.raises(SecureSumError, match="was told other terms"):
+    with pytest.raises(SecureSumError, match="it received other terms"):
         one.leg()
 
 
@@ -226,7 +226,7 @@ def test_a_server_with_swapped_keys_cannot_pass_the_shares_on():
     swapped = type(one.collector._keys[2])(mine, one.collector._keys[2].mask)
     with mock.patch.dict(one.collector._keys, {2: swapped}):
         one.leg()
-    with pytest.raises(SecureSumError, match="keys were swapped"):
+    with pytest.raises(SecureSumError, match="keys of that party were swapped"):
         one.party(0).masked(one.collector.shares_for(0), one.vectors[0])
 
 

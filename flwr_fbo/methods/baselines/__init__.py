@@ -6,7 +6,7 @@ from flwr_fbo.methods.thompson import PAPER_AGENT
 METHODS = (
     Method(
         name="alone",
-        summary="The agent of dp-fts-de without the others: what the federation adds to.",
+        summary="The agent of dp-fts-de without messages; shows what sharing adds.",
         settings="flwr_fbo.methods.baselines.alone:AloneSettings",
         server="flwr_fbo.methods.thompson.server:ThompsonServer",
         agent="flwr_fbo.methods.thompson.agent:make_agent",
@@ -26,7 +26,7 @@ METHODS = (
     ),
     Method(
         name="local-ts",
-        summary="Thompson sampling without communication: what an agent achieves alone.",
+        summary="Thompson sampling of each party by itself, without messages.",
         settings="flwr_fbo.methods.thompson.settings:ThompsonSettings",
         server="flwr_fbo.methods.thompson.server:ThompsonServer",
         agent="flwr_fbo.methods.thompson.agent:make_agent",
@@ -38,7 +38,7 @@ METHODS = (
     ),
     Method(
         name="random",
-        summary="Uniformly random points, the floor of every comparison.",
+        summary="Uniformly random points, the weakest baseline.",
         settings="flwr_fbo.methods.thompson.settings:ThompsonSettings",
         server="flwr_fbo.methods.baselines.random_search:RandomSearchServer",
         agent="flwr_fbo.methods.thompson.agent:make_agent",

@@ -10,7 +10,7 @@ from flwr_fbo.methods.method import Method
 METHODS = (
     Method(
         name="fed-pne",
-        summary="Phased node elimination: one optimum for everyone, in a handful of rounds.",
+        summary="Phased node elimination: one setting for all parties, in few rounds.",
         settings="flwr_fbo.methods.fed_pne.settings:FedPNESettings",
         server="flwr_fbo.methods.fed_pne.server:FedPNEServer",
         agent="flwr_fbo.methods.fed_pne.agent:make_agent",

@@ -57,7 +57,7 @@ class FedPNESettings(Settings):
     )
     searches: int = setting(
         1,
-        "searches with decays decay^(1/i), i = 1, 2, ..., that share the rounds and the budget",
+        "number of searches, with decays decay^(1/i); they share the rounds and the budget",
         at_least(1),
     )
     constants: Literal["experiments", "theory"] = setting(
@@ -96,11 +96,11 @@ class FedPNESettings(Settings):
     # Rounds and messages
     phase_quorum: float = setting(
         0.5,
-        "share of the agents whose answers a phase needs; with fewer the phase is asked again",
+        "share of the agents that must reply in a phase; with fewer the phase is asked again",
         within(0, 1, open_low=True),
     )
     idle_rounds: int = setting(
-        20, "rounds in a row without a new answer after which the run ends", at_least(1)
+        20, "rounds in a row without a new reply after which the run ends", at_least(1)
     )
     pulls_per_message: int | None = setting(
         None,
@@ -120,11 +120,11 @@ class FedPNESettings(Settings):
         above(0),
     )  # fmt: skip
     epsilon_per_reward: float | None = setting(
-        None, "privacy of one evaluation instead, as published; unset: as `epsilon` says", above(0)
+        None, "epsilon of one evaluation, as in the paper; unset: as `epsilon` says", above(0)
     )
     delta: float | None = setting(
         None,
-        "delta of either; unset: min(1e-5, 1/(10 N)) for N agents",
+        "delta of the epsilon that is set; unset: min(1e-5, 1/(10 N)) for N agents",
         within(0, 1, open_low=True, open_high=True),
     )
     noise_on: Literal["mean", "reward"] = setting(
@@ -132,7 +132,7 @@ class FedPNESettings(Settings):
     )
     most_means: int = setting(
         64,
-        "means that an agent may send in all with `epsilon`; more means, more noise",
+        "most means that an agent may send in the whole run with `epsilon`; more need more noise",
         above(0),
     )
 
@@ -152,8 +152,8 @@ class FedPNESettings(Settings):
         """Raise SettingsError where several settings contradict each other."""
         if self.secure and self.epsilon is None:
             raise SettingsError(
-                "`aggregation=secure` needs `epsilon`, the promise to a whole agent, but it is "
-                "unset"
+                "`aggregation=secure` needs `epsilon`, the guarantee for a whole agent, but "
+                "`epsilon` is unset"
             )
         if not self.reward_low < self.reward_high:
             raise SettingsError(
@@ -170,7 +170,7 @@ class FedPNESettings(Settings):
             raise SettingsError(
                 "`noise-on` must be mean with `epsilon`, but got reward: noise on every reward "
                 "would cost an agent one release for each reward; `epsilon-per-reward` is the "
-                "promise of the paper"
+                "guarantee of the paper"
             )
         if self.searches > self.budget:
             raise SettingsError(

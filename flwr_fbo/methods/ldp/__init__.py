@@ -40,10 +40,12 @@ def _method(name: str, learner: str, summary: str, private: bool | None = None) 
 METHODS = (
     _method("ldp-ata", "ata:ATA", "ATA-GP-UCB with truncated features, for private rewards.", True),
     _method("ldp-tgp", "tgp:TGP", "TGP-UCB with truncated rewards, for private rewards.", True),
-    _method("ldp-moma", "moma:MoMA", "MoMA-GP-UCB, medians of means, for private rewards.", True),
+    _method(
+        "ldp-moma", "moma:MoMA", "MoMA-GP-UCB with medians of means, for private rewards.", True
+    ),
     _method("ata", "ata:ATA", "ATA-GP-UCB for heavy tails, not private.", False),
     _method("tgp", "tgp:TGP", "TGP-UCB for heavy tails, not private.", False),
     _method("moma", "moma:MoMA", "MoMA-GP-UCB for heavy tails, not private.", False),
     _method("gp-ucb", "learner:GPUCB", "GP-UCB without truncation, private or not."),
-    _method("uniform", "learner:Uniform", "Uniformly random plays, the floor of comparisons."),
+    _method("uniform", "learner:Uniform", "Uniformly random plays, the weakest baseline."),
 )

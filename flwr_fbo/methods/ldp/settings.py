@@ -29,7 +29,7 @@ class LDPSettings(Settings):
     )
     epsilon_per_answer: float | None = setting(
         None,
-        "what one answer costs its agent; unset: `epsilon` over the answers an agent gives",
+        "epsilon of one reply; unset: `epsilon` divided by the number of replies of an agent",
         above(0),
     )
     mechanism: Literal["laplace", "gaussian"] = setting(
@@ -42,7 +42,7 @@ class LDPSettings(Settings):
     )
     delta_per_answer: float | None = setting(
         None,
-        "delta of one answer; unset: `delta` over the answers an agent gives",
+        "delta of one reply; unset: `delta` divided by the number of replies of an agent",
         within(0, 1, open_low=True, open_high=True),
     )
     # What is known of the rewards

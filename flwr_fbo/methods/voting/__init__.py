@@ -5,7 +5,7 @@ from flwr_fbo.methods.method import Method
 METHODS = (
     Method(
         name="voting",
-        summary="One setting for everyone: votes on a public list, in one private sum.",
+        summary="One setting for all parties: votes on a public list, in one private sum.",
         settings="flwr_fbo.methods.voting.settings:VotingSettings",
         server="flwr_fbo.methods.voting.server:VotingServer",
         agent="flwr_fbo.methods.voting.agent:make_agent",

@@ -87,7 +87,7 @@ class VotingSettings(Settings):
         if self.votes >= self.budget:
             raise SettingsError(
                 f"`votes` must be < `budget`, but got votes={self.votes} and "
-                f"budget={self.budget}: who votes for every setting says nothing"
+                f"budget={self.budget}: an agent that votes for every setting prefers none"
             )
 
     def delta_for(self, agents: int) -> float:

@@ -84,7 +84,9 @@ def check_pinned(pinned: frozenset[str], signers: Mapping[int, str]) -> None:
                 "not pinned at this node: the server may have swapped keys"
             )
     if len(set(signers.values())) < len(signers):
-        raise SecureSumError("each identity must stand for one party, but one stands for two")
+        raise SecureSumError(
+            "each identity must belong to one party, but one identity belongs to two"
+        )
 
 
 def pinned_identities(text: str) -> frozenset[str]:

@@ -96,7 +96,7 @@ def unseal(key: bytes, sender: int, sealed: bytes, bound: bytes) -> bytes:
     except InvalidTag:
         raise SecureSumError(
             f"the shares from party {sender} must be encrypted for this party under the same "
-            "terms, but are not: its keys were swapped, or it was told other terms"
+            "terms, but are not: the keys of that party were swapped, or it received other terms"
         ) from None
 
 

@@ -142,7 +142,8 @@ class RunDirectory:
         """Make the directory of a new run; raise RunDirectoryError if it holds a run already."""
         if self.holds_a_run:
             raise WrongRunDirectoryError(
-                f"{self.root} already holds a run; choose another directory"
+                f"{self.root} already holds a run; choose another directory, or continue the run "
+                f"with `flwr-fbo resume {self.root}`"
             )
         left = [name for name in _OF_A_RUN if (self.root / name).exists()]
         if left:
