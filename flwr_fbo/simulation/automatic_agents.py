@@ -10,18 +10,23 @@ The pool is preferred to Ray, although Ray's workers would be as fast while they
 needs no messages, no further package and no seconds to start; a task from a notebook is forked
 and not pickled; an evaluation that ends its process is noticed at once. The engine ``ray`` remains
 for those who want Flower's own, and where processes cannot be forked.
+
+At that moment each agent gets a journal of its own, as the agents of a process share one journal.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 
 from flwr_fbo.clients.evaluation_job import EvaluationMeter
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.runs.history import RunHistory
+from flwr_fbo.simulation.in_process_agents import InProcessAgents
 from flwr_fbo.simulation.process_agents import ProcessAgents
-from flwr_fbo.strategies.local import LocalAgents
+
+logger = logging.getLogger("flwr.fbo")
 
 #: Seconds of an evaluation from which a process should make it: some ten times the cost of passing
 #: a request to a process and its reply back, and of reading the agent's journal there.
@@ -41,8 +46,8 @@ class AutomaticAgents:
 
     Parameters
     ----------
-    inline : LocalAgents
-        The agents in this process.
+    inline : InProcessAgents
+        The agents in this process, which share a journal.
     meter : EvaluationMeter
         Measures the evaluations of these agents.
     make_pool : callable
@@ -53,7 +58,7 @@ class AutomaticAgents:
 
     def __init__(
         self,
-        inline: LocalAgents,
+        inline: InProcessAgents,
         meter: EvaluationMeter,
         make_pool: Callable[[], ProcessAgents],
         say: Callable[[str], None] = lambda text: None,
@@ -69,6 +74,11 @@ class AutomaticAgents:
     def nodes(self) -> Sequence[int]:
         """Return the number of each agent's node, by agent."""
         return self._inline.nodes
+
+    @property
+    def share_a_journal(self) -> bool:
+        """Return whether all agents share a journal, as they do until the pool answers for them."""
+        return not self._switched
 
     def check(self, setup: Setup) -> None:
         """Raise an error for a setup with which these agents cannot work."""
@@ -89,7 +99,7 @@ class AutomaticAgents:
         if not self._rounds and len(requests) > 1:
             self._pool = self._make_pool()
         self._rounds += 1
-        self._weigh()
+        self._weigh(setup)
         while self._pool and not self._switched and self._probed < PROBED and left:
             agent = next(iter(left))
             began, measured = time.monotonic(), self._meter.seconds
@@ -97,7 +107,7 @@ class AutomaticAgents:
             replies |= self._inline.answer(setup, {agent: left.pop(agent)}, rest, _ignore)
             self._note_probe(time.monotonic() - began - (self._meter.seconds - measured))
             on_reply(len(replies))
-            self._weigh()
+            self._weigh(setup)
         if left:
             agents = self._pool if self._pool and self._switched else self._inline
             rest, before = seconds - (time.monotonic() - started), len(replies)
@@ -110,7 +120,7 @@ class AutomaticAgents:
         self._probed += 1
         self._loading = max(self._loading, beside)
 
-    def _weigh(self) -> None:
+    def _weigh(self, setup: Setup) -> None:
         """Use the pool from now on, if evaluations are slow and were as long as its start."""
         meter = self._meter
         if self._pool is None or self._switched:
@@ -119,6 +129,8 @@ class AutomaticAgents:
         if not slow or meter.seconds < START_SECONDS + self._loading:
             return
         self._switched = self._said = True
+        for damage in self._inline.split_journal(setup):
+            logger.warning("damaged file: %s", damage)
         each = meter.typical if meter.count > 1 else meter.seconds
         self._say(
             f"Evaluations take {_time_text(each)} each: {self._pool.processes} processes make them "

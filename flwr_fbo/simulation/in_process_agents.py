@@ -34,6 +34,7 @@ from flwr_fbo.core.evaluation_groups import GroupSize
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.flower_versions import UserConfig
 from flwr_fbo.methods.owner import Owner
+from flwr_fbo.runs.files.arrangement import arrange
 from flwr_fbo.runs.files.journal_check import JournalError
 from flwr_fbo.runs.files.simulation_store import AgentRecords, SimulationStore
 from flwr_fbo.runs.history import RunHistory, begun_in
@@ -74,6 +75,18 @@ class InProcessAgents:
     def nodes(self) -> range:
         """Return the number of each agent's node, by agent."""
         return range(SERVER_NODE + 1, SERVER_NODE + 1 + self._agents)
+
+    @property
+    def share_a_journal(self) -> bool:
+        """Return True: the agents of one process share a journal."""
+        return True
+
+    def split_journal(self, setup: Setup) -> list[str]:
+        """Give each agent a journal of its own, and return what was damaged.
+
+        Afterwards other processes answer for the agents, and these agents are not asked any more.
+        """
+        return self._client.split_journal(setup)
 
     def check(self, setup: Setup) -> None:
         """Raise an error for a setup with which these agents cannot work."""
@@ -150,6 +163,14 @@ class _InProcessClient(TuningClient):
         elif self._grown:
             history.refresh()  # worker processes have written journals of their own
         self._grown.clear()
+
+    def split_journal(self, setup: Setup) -> list[str]:
+        """Move all records to one journal for each agent, and return what was damaged."""
+        if self._store is not None:
+            self._store.close()
+        self._store = None
+        self._held.clear()
+        return arrange(self._folder, setup.identity, shared=False)
 
     def _evaluations(self, agent: int) -> list[Evaluation]:
         """Return all evaluations of an agent."""

@@ -362,7 +362,9 @@ class FBOStrategy(Strategy):
     def _arrange_journals(self, directory: RunDirectory, grid: Grid) -> None:
         """Move the records of a simulation's agents to the journals that its engine uses."""
         # A worker process, which an agent with `answer-within` has, writes a journal of its own.
-        shared = local_agents(grid) is not None and self.options.answer_within is None
+        local = local_agents(grid)
+        alone = local is None or not local.share_a_journal
+        shared = not alone and self.options.answer_within is None
         for damage in arrange(directory.agents, directory.identity, shared=shared):
             logger.warning("damaged file: %s", damage)
             self.damages.append(damage)

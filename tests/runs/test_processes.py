@@ -408,6 +408,7 @@ class FakeAgents:
 
     nodes = range(2, 100)
     processes = 2
+    split = False
 
     def __init__(self, meter: EvaluationMeter | None, each: Mapping[int, list[float]]) -> None:
         self.meter, self.each = meter, each
@@ -429,6 +430,10 @@ class FakeAgents:
         return {agent: Reply() for agent in requests}
 
     def update(self, history: Any) -> None: ...
+
+    def split_journal(self, setup: Setup) -> list[str]:
+        self.split = True
+        return []
 
     def close(self) -> None:
         self.closed = True
@@ -455,6 +460,7 @@ def choose(
 def test_one_slow_agent_is_enough_to_know() -> None:
     inline, pool, said, counts = choose(alike(range(5), [2.0, 2.0]))
     assert (inline.asked, pool.asked) == ([[0]], [[1, 2, 3, 4]])
+    assert inline.split  # each process opens the journals of the agents that it answers for
     assert said == ["Evaluations take 2 s each: 2 processes make them (engine processes)"]
     assert counts == [1, 2, 3, 4, 5]
 
@@ -464,6 +470,7 @@ def test_quick_agents_are_asked_together_and_the_pool_ends() -> None:
     assert inline.asked == [[0], [1], [2], [3, 4, 5], [0, 1, 2, 3, 4, 5]]
     assert pool.asked == []
     assert pool.closed
+    assert not inline.split
     assert said == ["Evaluations take 0.1 ms each: this process makes them (engine inline)"]
     assert counts == [1, 2, 3, 4, 5, 6] * 2
 
