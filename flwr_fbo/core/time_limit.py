@@ -87,8 +87,9 @@ def one_alarm() -> Iterator[None]:
         yield
         return
     _alarm = _Alarm()
-    before, started = signal.getsignal(signal.SIGALRM), time.monotonic()
+    before = signal.getsignal(signal.SIGALRM)
     left, interval = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    started = time.monotonic() if left else 0.0
     try:
         yield
     finally:
