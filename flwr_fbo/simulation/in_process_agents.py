@@ -32,6 +32,7 @@ from flwr_fbo.core.evaluation import (
 )
 from flwr_fbo.core.evaluation_groups import GroupSize
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
+from flwr_fbo.core.time_limit import one_alarm
 from flwr_fbo.flower_versions import UserConfig
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.runs.files.arrangement import arrange
@@ -108,12 +109,12 @@ class InProcessAgents:
         started, replies = time.monotonic(), dict[int, Reply]()
         waited = [agent for agent in self._late if agent in requests]
         turn = [*waited, *(agent for agent in requests if agent not in self._late)]
-        with self._client.opened():
+        with self._client.opened(), one_alarm():
             while turn:
                 group = turn[: self._client.group_size]
                 answered = self._client.answer_group(
                     setup,
-                    {agent: _as_received(requests[agent]) for agent in group},
+                    _as_received({agent: requests[agent] for agent in group}),
                     lambda: time.monotonic() - started < seconds,
                     lambda count: on_reply(len(replies) + count),
                 )
@@ -341,8 +342,16 @@ class _InProcessClient(TuningClient):
         return self._open_store(setup).records(partition.index)
 
 
-def _as_received(request: Request) -> Request:
-    """Return a request whose arrays the agent cannot change, as they are the server's own."""
+def _as_received(requests: Mapping[int, Request]) -> dict[int, Request]:
+    """Return requests whose arrays agents cannot change, as they are the server's own."""
+    # Agents who are asked the same share a request.
+    each = {id(request): request for request in requests.values()}
+    received = {key: _read_only_request(request) for key, request in each.items()}
+    return {agent: received[id(request)] for agent, request in requests.items()}
+
+
+def _read_only_request(request: Request) -> Request:
+    """Return a request whose arrays cannot be changed."""
     if not request.arrays and not request.words:
         return request
     arrays = {name: _read_only(array) for name, array in request.arrays.items()}

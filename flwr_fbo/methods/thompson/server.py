@@ -104,12 +104,15 @@ class ThompsonServer(MethodServer):
         expects = self._all_expected()
         if self.round == 0:
             return {n: self._first_request(n, expects) for n in present}
-        requests = {}
+        requests, asked = {}, dict[tuple[float, int], Request]()
         for n in present:
             probability, weights = self._probability_and_weights(n)
-            arrays = {} if weights is None else {"advice": weights}
-            values = {"own-probability": probability}
-            requests[n] = Request("step", self.round, values, arrays, expects)
+            content = probability, id(weights)  # agents who are asked the same share a request
+            if content not in asked:
+                arrays = {} if weights is None else {"advice": weights}
+                values = {"own-probability": probability}
+                asked[content] = Request("step", self.round, values, arrays, expects)
+            requests[n] = asked[content]
         return requests
 
     def _first_request(self, agent: int, expects: Mapping[str, tuple[int, ...]]) -> Request:

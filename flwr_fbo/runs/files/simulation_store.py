@@ -335,11 +335,14 @@ class SimulationStore:
         self.unfinished = None
 
     def append(self, agent: int, kind: str, record: Mapping[str, Any]) -> bytes:
-        """Store a record and return its text; one that cannot be stored leaves nothing."""
+        """Store a record and return its text; one that cannot be stored leaves nothing.
+
+        The text is empty where the line of a group stands for the record.
+        """
         begins = kind == self._begun
-        text = tagged(ENCODER.encode({"kind": kind, **record}).encode(), agent)
         if begins and self._grouped:
-            return text  # the group's line says that its agents begin
+            return b""  # the group's line says that its agents begin
+        text = tagged(ENCODER.encode({"kind": kind, **record}).encode(), agent)
         seconds = record.get("seconds", math.inf)
         flush = kind not in RECOMPUTABLE and seconds > WORTH_A_FLUSH
         self._add(text, agent)
@@ -447,7 +450,7 @@ class AgentRecords:
     def append(self, kind: str, record: Mapping[str, Any]) -> None:
         """Store a record."""
         text = self._store.append(self._agent, kind, record)
-        if kind not in self._unkept:
+        if kind not in self._unkept and text:
             # Read back from its line, so that a later process reads the same values.
             stored = json.loads(text)
             del stored["agent"], stored["kind"]
