@@ -51,7 +51,7 @@ class ProcessAgents:
     """
 
     def __init__(self, task: Task, journals: Path, agents: int, options: EvaluationOptions) -> None:
-        self._agents, self._asked = agents, set[int]()
+        self._agents = agents
         self._client = _client(task, journals, options)
         self._late: dict[int, None] = {}  # the agent that has waited longest first
         count = min(number_of_processes(), agents)
@@ -98,7 +98,6 @@ class ProcessAgents:
 
         waited = [agent for agent in self._late if agent in requests]
         turn = [*waited, *(agent for agent in requests if agent not in self._late)]
-        self._asked.update(requests)
         late = self._pool.ask(setup, turn, lambda agent: (agent, requests[agent]), seconds, take)
         for agent in set(requests).difference(late):
             self._late.pop(agent, None)
@@ -107,8 +106,7 @@ class ProcessAgents:
 
     def update(self, history: RunHistory) -> None:
         """Add the evaluations that were made since the last call to a history."""
-        history.refresh(sorted(self._asked))
-        self._asked.clear()
+        history.refresh()
 
     def close(self) -> None:
         """End the processes; evaluations that are still under way count as never begun."""
