@@ -152,9 +152,10 @@ class AutomaticAgents:
 
     def update(self, history: RunHistory) -> None:
         """Add the evaluations that were made since the last call to a history."""
-        self._inline.update(history)
-        if self._pool is not None:
-            self._pool.update(history)
+        if self._switched and self._pool is not None:
+            self._pool.update(history)  # which reads what this process has written before, too
+        else:
+            self._inline.update(history)
 
     def close(self) -> None:
         """End the processes."""
