@@ -60,11 +60,7 @@ _templates: dict[int, subprocess.Popen[str]] = {}
 
 def flwr_fbo(*arguments: str, cwd: Path, fresh: bool = False) -> subprocess.CompletedProcess[str]:
     """Run the command to its end, and return its exit code and what it printed."""
-    if fresh:
-        return subprocess.run(
-            [*PYTHON, RUN, *arguments], capture_output=True, text=True, cwd=cwd, timeout=LONGEST
-        )
-    return forked_python(RUN, *arguments, cwd=cwd)
+    return (_new_python if fresh else forked_python)(RUN, *arguments, cwd=cwd)
 
 
 def run_json(cwd: Path, task: str, *arguments: str) -> dict[str, Any]:
@@ -79,10 +75,21 @@ def forked_python(
     code: str, *arguments: str, cwd: Path | None = None
 ) -> subprocess.CompletedProcess[str]:
     """Run code in a process of its own, as `python -c` does, without importing anything again."""
+    if not hasattr(os, "fork"):
+        return _new_python(code, *arguments, cwd=cwd)
     with tempfile.NamedTemporaryFile("r") as out, tempfile.NamedTemporaryFile("r") as err:
         given = {"code": code, "arguments": arguments, "cwd": str(cwd or Path.cwd())}
         ended = _forked({**given, "env": dict(os.environ), "out": out.name, "err": err.name})
         return subprocess.CompletedProcess(["python", *arguments], ended, out.read(), err.read())
+
+
+def _new_python(
+    code: str, *arguments: str, cwd: Path | None = None
+) -> subprocess.CompletedProcess[str]:
+    """Run code in a new interpreter."""
+    return subprocess.run(
+        [*PYTHON, code, *arguments], capture_output=True, text=True, cwd=cwd, timeout=LONGEST
+    )
 
 
 def _forked(given: dict[str, object]) -> int:
