@@ -8,11 +8,16 @@ kind            values                            arrays
 ``explore``     ``count``, ``home`` (or -1)       -
 ``history``     ``count``                         -
 ``step``        ``own-probability``               ``advice`` (P, M), or none
+``final``       ``first``, ``count``              ``finalists`` (K, D)
 ==============  ================================  ============================
 
 An agent with the setting ``parallel`` = k makes k evaluations at once: k in a step, and its initial
 points k at a time. It proposes all k before it makes any: each proposal takes those before it as
 under way. The reply is one vector for all evaluations, whatever k is.
+
+A request ``final`` names the points to evaluate: ``count`` of the finalists, from number ``first``.
+Where it expects ``omega``, the shared vector holds the scores of all finalists in place of weights
+(:mod:`flwr_fbo.methods.thompson.score_vector`).
 
 ``advice`` holds the weights of the shared function. Any request may expect ``omega``, the shared
 vector: (M,), or (M + 2,) where agents share the scale of their scores; then ``advice`` has two
@@ -35,6 +40,7 @@ from flwr_fbo.core.space import Space
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.thompson.local_privacy import with_local_privacy
 from flwr_fbo.methods.thompson.sampler import Proposal, ThompsonSampler
+from flwr_fbo.methods.thompson.score_vector import score_vector, scores_at
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.methods.thompson.shared_function import SharedFunction, shared_function_of
 from flwr_fbo.methods.thompson.together import prepare_points, prepare_vectors
@@ -158,9 +164,12 @@ class ThompsonAgent:
             self._history(request)
         elif request.kind == "step":
             self._step(request)
+        elif request.kind == "final":
+            self._final(request)
         else:
             raise ValueError(
-                f"a request's `kind` must be explore, history or step, but got {request.kind!r}"
+                "a request's `kind` must be explore, history, step or final, but got "
+                f"{request.kind!r}"
             )
 
     def share(self, request: Request) -> Reply:
@@ -168,11 +177,19 @@ class ThompsonAgent:
         self._take_shared_function(request)
         arrays: dict[str, Array] = {}
         if "omega" in request.expects:
-            arrays["omega"] = self.sampler.message(request.round)
+            arrays["omega"] = self._shared_vector(request)
         # A server can ask for anything: scores leave only in a run that says so in its setup.
         if "diagnostics" in request.expects and self.sampler.settings.diagnostics:
             arrays["diagnostics"] = self._diagnostics()
         return Reply(arrays)
+
+    def _shared_vector(self, request: Request) -> Array:
+        """Return the vector of weights, or that of the scores of the finalists of a request."""
+        if "finalists" not in request.arrays:
+            return self.sampler.message(request.round)
+        settings = self.sampler.settings
+        scores = scores_at(request.arrays["finalists"], self._evaluator.history)
+        return score_vector(scores, settings.vector_length, settings.max_norm)
 
     def _diagnostics(self) -> Array:
         """Return the number of evaluations and the best score (0 before the first one): (2,)."""
@@ -222,6 +239,16 @@ class ThompsonAgent:
             return proposal
 
         self._evaluate_all(request.round, range(self._parallel), propose)
+
+    def _final(self, request: Request) -> None:
+        """Evaluate the finalists of a round, which are the same for all agents."""
+        first, count = int(request.values["first"]), int(request.values["count"])
+        finalists = request.arrays["finalists"]
+
+        def propose(play: int, pending: Sequence[Array]) -> Proposal:
+            return Proposal(finalists[first + play], "finalist")
+
+        self._evaluate_all(request.round, range(count), propose, warm_start=False)
 
     def _evaluate_all(
         self, round: int, plays: Sequence[int], propose: Propose, *, warm_start: bool = True

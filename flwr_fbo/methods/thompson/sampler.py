@@ -62,9 +62,9 @@ SAME = 1e-9
 ESCAPES = 64
 
 
-#: What proposed a point: a random draw, the own model, the shared function, or a random draw in
-#: place of a point that has failed before. The words are stored in journals.
-Source: TypeAlias = Literal["initial", "own", "advice", "escape"]
+#: What proposed a point: a random draw, the own model, the shared function, a random draw in place
+#: of a point that has failed before, or the server for all agents. Journals hold these words.
+Source: TypeAlias = Literal["initial", "own", "advice", "escape", "finalist"]
 
 
 @dataclass(frozen=True)

@@ -194,11 +194,18 @@ class ThompsonServer(MethodServer):
         mechanism = LocalGaussian.for_budget(clip, s.local_epsilon, s.local_delta, s.local_answers)
         return 2.0 * clip * mechanism.noise_multiplier / math.sqrt(self.agents)
 
-    def _recommendation(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
-        """Return the recommendation from an average of ``releases`` vectors, (P, M) or more."""
+    def _recommendation(
+        self, weights: Array, deviation: float, releases: int, unit: Array | None = None
+    ) -> dict[str, Any]:
+        """Return the recommendation from an average of ``releases`` vectors, (P, M) or more.
+
+        The recommended point is the maximum, or ``unit`` (D,).
+        """
         arrays = self.setup().arrays
         features = RandomFeatures(arrays["frequencies"], arrays["phases"])
         functions = weights[:, : features.count]  # without the scale of the scores
         deviation = math.hypot(deviation, self._local_deviation())
-        found = recommend(self.space, features, self.regions, functions, deviation, releases)
+        found = recommend(
+            self.space, features, self.regions, functions, deviation, releases, unit=unit
+        )
         return found.to_dict()
