@@ -111,9 +111,12 @@ def along_text(savings: Mapping[str, Saving]) -> str:
 def next_steps(result: Result) -> list[tuple[str, str]]:
     """Return what a reader may want next, each with the command for it."""
     run = result.run_dir
+    steps = []
+    if failing_text(result.failed_evaluations, round(result.evaluations * result.agents)):
+        steps.append(("read the errors", f"cat {run}/agents/agent-0000.jsonl"))
     if not result.complete:
-        return [("continue the run", f"flwr-fbo resume {run}")]
-    steps = [("figures, as one HTML file", f"flwr-fbo report {run}")]
+        return [*steps, ("continue the run", f"flwr-fbo resume {run}")]
+    steps.append(("figures, as one HTML file", f"flwr-fbo report {run}"))
     if result.private:
         steps.append(("what is protected", f"flwr-fbo privacy --statement {run}"))
     if result.best_score is not None and not result.compared:
@@ -174,5 +177,5 @@ def _first_failure(result: Result) -> Iterator[tuple[str, str]]:
     for agent, history in enumerate(result.read_evaluations()):
         for e in history:
             if e.failed:
-                yield "first", f"agent {agent}: {e.failure}   ({params_text(e.params)})"
+                yield "first error", f"agent {agent}: {e.failure}   ({params_text(e.params)})"
                 return

@@ -115,6 +115,7 @@ def test_of_failures_only_nothing_is_recommended(tmp_path: Path) -> None:
     told = summary(found)
     assert "the score must be finite, but got nan   (x = " in told
     assert "recommended" not in told
+    assert f"read the errors:  cat {tmp_path}/r/agents/agent-0000.jsonl" in told
 
 
 def test_a_run_in_which_few_evaluations_fail_does_not_say_that_most_do(tmp_path: Path) -> None:
