@@ -12,7 +12,7 @@ bench:  ## speed as ratios, the rounds of Ray and of a deployment too; docs/evid
 	$(PYTHON) -m benchmarks.ratios --table docs/evidence/benchmarks.md
 
 bench-quick:  ## the same without Ray and deployment
-	$(PYTHON) -m benchmarks.ratios --skip rounds deployment
+	$(PYTHON) -m benchmarks.ratios --skip rounds engines deployment
 
 guard:  ## what CI checks
 	$(PYTHON) -m benchmarks.guard

@@ -1,12 +1,12 @@
 """What becomes of a run in which one party's evaluations end, hang or answer nonsense, by engine.
 
-    python benchmarks/evaluation_faults.py [--engines inline ray deployment] [--only WORDS]
-        [--write]
+    python benchmarks/evaluation_faults.py [--engines inline processes ray deployment]
+        [--only WORDS] [--write]
 
 Three parties tune alone (`local-ts`). Party 1's objective misbehaves wherever x is above 0.5. The
 same run is made by an objective that behaves, and these things must hold:
 
-1. the run ends with a result, in process after at most one `resume`;
+1. the run ends with a result, with the engine `inline` after at most one `resume`;
 2. the other parties' evaluations are those of the run that nobody disturbed;
 3. party 1 has a record for every evaluation that it began, once: failed where x is above 0.5, with
    the parameters and a reason of at most 1,100 printable characters, and scored elsewhere. In a
@@ -30,16 +30,18 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parents[1]))
 
 from benchmarks.pages import filled, table
-from flwr_fbo.core.evaluation import Evaluation
+from flwr_fbo.core.evaluation import Evaluation, Records
 from flwr_fbo.runs.files.journal import Journal, journal_path
+from flwr_fbo.runs.files.simulation_store import SimulationStore
 from flwr_fbo.runs.history import read_evaluations
+from flwr_fbo.runs.locations import has_store
 from tests.flower.processes import BIN, REPOSITORY, Flower, flower, free_ports
 
 MARK = "evaluation faults"
 PAGE = REPOSITORY / "docs" / "evidence" / "reliability.md"
 PARTIES, ROUNDS, INITIAL = 3, 3, 2
 #: Seconds that a round may take where an evaluation never returns. Workers need time to start.
-TIMEOUTS = {"inline": 3.0, "ray": 60.0, "deployment": 60.0}
+TIMEOUTS = {"inline": 3.0, "processes": 10.0, "ray": 60.0, "deployment": 60.0}
 #: Seconds that any other round may take.
 LONG = 900.0
 #: What party 1 does where x is above 0.5, in Python, by the name of the fault.
@@ -150,8 +152,10 @@ def check(outcome: Outcome, run: Path, undisturbed: Path) -> Outcome:
         if mine != its and not (late and _is_behind(mine, its)):
             outcome.faults.append(f"party {party} was disturbed")
     history = found[1]
-    journal = Journal(journal_path(run / "agents", 1), reading=True)
-    begun = {(b["round"], b["play"]) for b in journal.read("begun")}
+    records: Records = Journal(journal_path(run / "agents", 1), reading=True)
+    if has_store(run / "agents"):
+        records = SimulationStore(run / "agents", None, reading=True).records(1)
+    begun = {(b["round"], b["play"]) for b in records.read("begun")}
     keys = [(e.round, e.play) for e in history]
     open_ones = len(begun - set(keys))
     if len(set(keys)) != len(keys) or open_ones > (outcome.engine == "deployment"):
@@ -161,6 +165,8 @@ def check(outcome: Outcome, run: Path, undisturbed: Path) -> Outcome:
             outcome.faults.append(f"x = {e.params['x']} has the score {e.score}")
         if e.failed and not (e.failure.isprintable() and len(e.failure) <= 1100):
             outcome.faults.append("a reason cannot be printed")
+    if outcome.resumed > (outcome.engine == "inline"):
+        outcome.faults.append(f"the run was resumed {outcome.resumed} times")
     outcome.made, outcome.failed = len(history), sum(e.failed for e in history)
     if not outcome.failed and not open_ones:
         outcome.faults.append("nothing failed")

@@ -8,7 +8,8 @@ is then resumed as `flwr-fbo resume` does, and these things must hold:
 
 1. the resumed run completes, with as many evaluations as one that nobody disturbed;
 2. no evaluation that ended and was recorded is made again; at most the one that was under way,
-   or had ended and was not yet recorded, is;
+   or had ended and was not yet recorded, is, or the quick ones of one round that are recorded
+   together;
 3. the ledger has at least one charge for every release that was drawn, and its epsilon is
    within the budget; an agent's own ledger or journal likewise for every answer it gave;
 4. without server noise the evaluations are exactly those of an undisturbed run;
@@ -41,8 +42,10 @@ from typing import Any
 
 from flwr_fbo.clients.background import has_worker
 from flwr_fbo.core.space import Float
-from flwr_fbo.runs.files.journal import Journal
+from flwr_fbo.runs.files.journal import Journal, journal_path
+from flwr_fbo.runs.files.simulation_store import SimulationStore
 from flwr_fbo.runs.history import read_evaluations
+from flwr_fbo.runs.locations import has_store
 from flwr_fbo.simulation.simulate import resume, simulate_run
 from flwr_fbo.tasks import task
 
@@ -104,6 +107,7 @@ class Step:
     when: str  # before, after, half, full, read-only
 
 
+STORE = "flwr_fbo.runs.files.simulation_store:SimulationStore"
 KILLS = [
     Step("run directory made", "flwr_fbo.simulation.engine:serve", "before"),
     Step("before the ledger's header", "flwr_fbo.privacy.ledger:Ledger.create", "before"),
@@ -131,7 +135,10 @@ KILLS = [
     Step("before an evaluation", "flwr_fbo.core.evaluation:Evaluator._score", "before"),
     Step("evaluated, not recorded", "flwr_fbo.core.evaluation:Evaluator._score", "after"),
     Step("in the middle of a record", "flwr_fbo.runs.files.journal:_write_all", "half"),
-    Step("recorded, not answered", "flwr_fbo.runs.files.sole_journal:SoleJournal.append", "after"),
+    Step("recorded, not answered", f"{STORE}.append", "after"),
+    Step("before a group is written", f"{STORE}._end_group", "before"),
+    Step("after a group is written", f"{STORE}._end_group", "after"),
+    Step("written, not in the head", f"{STORE}._write_head", "before"),
     Step("before an agent's reply", "flwr_fbo.clients.tuning_client:TuningClient._answer", "after"),
 ]
 DISKS = [
@@ -259,7 +266,9 @@ def notes() -> list[str]:
 
 
 def records(run: Path, agent: int, kind: str = "evaluation") -> list[dict[str, Any]]:
-    return Journal(run / "agents" / f"agent-{agent:04d}.jsonl", reading=True).read(kind)
+    if has_store(run / "agents"):
+        return SimulationStore(run / "agents", None, reading=True).records(agent).read(kind)
+    return Journal(journal_path(run / "agents", agent), reading=True).read(kind)
 
 
 def essence(run: Path) -> list[list[tuple[Any, ...]]]:
@@ -274,8 +283,8 @@ def made(run: Path) -> int:
 
 
 def most_lost(strategy: str, evaluations: list[list[tuple[Any, ...]]]) -> int:
-    """How many evaluations a kill may lose: the one under way, or a group of quick pulls."""
-    if not strategy.startswith("fed-pne"):
+    """How many evaluations a kill may lose: the one under way, or a round's group of quick ones."""
+    if strategy == ASYNCHRONOUS:
         return 1
     return max(Counter(e[0] for history in evaluations for e in history).values())
 
@@ -327,7 +336,7 @@ def try_case(step: Step, strategy: str, number: int, expected: Any) -> Case:
         def resumed() -> None:
             logging.disable()
             count_releases()
-            found = resume(run).to_dict()
+            found = resume(run, engine="inline").to_dict()
             (here / "result").write_text(json.dumps(found))
 
         code, said = in_child(resumed)

@@ -41,6 +41,17 @@ def free(params: Any, partition: Any) -> float:
     return float(-((params["x"] - 0.3) ** 2))
 
 
+#: Seconds of an evaluation of the task `waiting`.
+WAIT = 0.05
+
+
+@task(space={"x": Float(0.0, 1.0)})
+def waiting(params: Any, partition: Any) -> float:
+    """Take as long as a small training, but no processor: other work does not disturb it."""
+    time.sleep(WAIT)
+    return float(-((params["x"] - 0.3) ** 2))
+
+
 def resident() -> float:
     """Megabytes of this process that are in memory now."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])

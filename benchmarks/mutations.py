@@ -36,6 +36,8 @@ SAVED = Path(__file__).parent / "results" / "mutations.json"
 #: Seconds after which a test or an audit is ended; a fault may make a loop endless.
 PATIENCE = 600
 AUDIT = "from flwr_fbo.cli.main import main; main()"
+#: Options of the audit: none, as the outcomes are those of the audit at its defaults.
+AUDIT_OPTIONS: tuple[str, ...] = ()
 
 
 class CannotPlantError(Exception):
@@ -131,7 +133,7 @@ def fails_test(folder: Path, *names: str) -> bool:
 
 def fails_audit(folder: Path) -> bool:
     """Return whether the audit at its defaults fails; raise where the audit reaches no verdict."""
-    done = python(folder, "-c", AUDIT, "audit", "--json")
+    done = python(folder, "-c", AUDIT, "audit", "--json", *AUDIT_OPTIONS)
     verdict = json.loads(done.stdout) if done.stdout else {}
     if done.returncode not in (0, 1) or "passed" not in verdict:
         raise RuntimeError(f"the audit reached no verdict: {done.stdout}{done.stderr}")

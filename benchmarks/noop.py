@@ -73,10 +73,12 @@ def noop_rounds(agents: int, rounds: int) -> float:
     return float(np.median(times[WARMING:]))
 
 
-def fbo_rounds(strategy: str, agents: int, rounds: int, engine: Engine = "ray") -> float:
-    """Median seconds of a round of ours through the same simulation, on a task that is free."""
+def fbo_rounds(
+    strategy: str, agents: int, rounds: int, engine: Engine = "ray", task: str = "free"
+) -> float:
+    """Median seconds of a round of ours through the same simulation, on a task of `load`."""
     given = {
-        "task": "benchmarks.load:free", "strategy": strategy, "agents": agents, "rounds": rounds,
+        "task": f"benchmarks.load:{task}", "strategy": strategy, "agents": agents, "rounds": rounds,
         "initial-points": 1, "refit-every": 0, "features": NUMBERS,
         **({"epsilon": 5.0, "accountant": "rdp"} if strategy == "dp-fts-de" else {}),
     }  # fmt: skip

@@ -5,8 +5,8 @@
 Everything but whole rounds is CPU time. The two sides take turns, and what is shown is the turn
 whose ratio is the middle one, with the least and the greatest: a machine that is faster at one
 time than at another is so for both sides of a turn. Optuna's GP sampler needs torch; what is not
-installed is left out and said so. `rounds` starts Ray, `deployment` Flower's own processes on
-loopback.
+installed is left out and said so. `rounds` and `engines` start Ray, `deployment` Flower's own
+processes on loopback.
 """
 
 from __future__ import annotations
@@ -492,6 +492,31 @@ def process() -> Iterator[Ratio]:
                 "no Ray, one core")  # fmt: skip
 
 
+def engines() -> Iterator[Ratio]:
+    """A round of 16 evaluations of 50 ms by two processes, against the other engines."""
+    from benchmarks.noop import fbo_rounds
+
+    agents, count = 16, 8
+    os.environ["FLWR_FBO_PROCESSES"] = "2"
+    found: dict[str, Turns] = {"inline": [], "ray": []}
+    for engine in ("inline", "ray"):
+        if engine == "ray" and importlib.util.find_spec("ray") is None:
+            yield from _left_out("processes against Ray", "ray")
+            continue
+        for i in range(1 + RAY_TURNS):
+            pair = {
+                n: 1e3 * fbo_rounds("random", agents, count, side, "waiting")
+                for n, side in _in_turn(i, "processes", engine)
+            }
+            found[engine].append((pair[0], pair[1]))
+    told = "evaluations that wait 50 ms; two processes"
+    yield Ratio("round of slow evaluations, N=16, processes / inline", found["inline"][1:], "ms",
+                0.65, told)  # fmt: skip
+    if found["ray"]:
+        yield Ratio("round of slow evaluations, N=16, processes / ray", found["ray"][1:], "ms",
+                    1.0, told)  # fmt: skip
+
+
 def deployment() -> Iterator[Ratio]:
     """A round of two SuperNodes on loopback, against a Flower app that does nothing."""
     from benchmarks.noop import deployed_rounds
@@ -515,7 +540,7 @@ def _left_out(name: str, package: str) -> Iterator[Ratio]:
 SECTIONS: dict[str, Callable[[], Iterator[Ratio]]] = {
     section.__name__: section
     for section in (agent, mixed, gp, search, features, aggregation, elimination, accounting,
-                    imports, flower, rounds, process, deployment)
+                    imports, flower, rounds, process, engines, deployment)
 }  # fmt: skip
 
 

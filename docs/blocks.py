@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 #: Comments directly above a block, its language and its text.
 BLOCK = re.compile(r"^((?:<!-- [^\n]* -->\n)*)```(\S*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
@@ -65,3 +69,21 @@ def blocks_of(text: str) -> Iterator[Block]:
     for found in BLOCK.finditer(text):
         line = text[: found.start(2)].count("\n") + 1
         yield Block(line, found[2], found[3], found[1], found.start(), found.end())
+
+
+#: A port of this machine as commands of the pages write it, such as 127.0.0.1:8000.
+PORT = re.compile(r"127\.0\.0\.1[:/]\d{4}")
+
+
+@contextlib.contextmanager
+def fixed_ports(text: str) -> Iterator[None]:
+    """Run a page that names ports while no other page that names ports runs on this machine."""
+    if PORT.search(text) is None:
+        yield
+        return
+    import fcntl  # not on Windows, where no page runs
+
+    lock = Path(tempfile.gettempdir()) / f"flwr-fbo-pages-with-ports-{os.getuid()}.lock"
+    with lock.open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield

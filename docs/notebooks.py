@@ -23,7 +23,7 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from docs.blocks import Block, blocks_of  # noqa: E402
+from docs.blocks import Block, blocks_of, fixed_ports  # noqa: E402
 
 TUTORIALS = ROOT / "docs" / "tutorials"
 OUT = ROOT / "site" / "notebooks"
@@ -97,10 +97,11 @@ def executed(written: dict[str, Any]) -> dict[str, Any]:
         client = nbclient.NotebookClient(
             run, timeout=3600, resources={"metadata": {"path": str(clone)}}
         )
-        try:
-            client.execute(env={**os.environ, **ours})
-        finally:
-            leave(Path(folder))
+        with fixed_ports("".join(cell["source"] for cell in written["cells"])):
+            try:
+                client.execute(env={**os.environ, **ours})
+            finally:
+                leave(Path(folder))
     return dict(json.loads(json.dumps(run)))
 
 

@@ -39,7 +39,7 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -143,8 +143,41 @@ def encode_setup(setup: Setup) -> RecordDict:
     return _content(config, setup.values, setup.arrays)
 
 
-def encode_request(request: Request, digest: str) -> RecordDict:
-    """Return a request as the content of a message; ``digest`` names the setup of the run."""
+class ArrayEncoder:
+    """Encodes the arrays of a round's requests; one that several requests share, once.
+
+    The messages share the encoded array too, which nobody writes into. In a deployment Flower also
+    cuts and hashes it once.
+    """
+
+    def __init__(self) -> None:
+        # By identity; the arrays themselves are kept, so that no identity is used again.
+        self._encoded: dict[int, tuple[np.ndarray, FlowerArray]] = {}
+
+    def numbers(self, array: Array) -> FlowerArray:
+        """Return real numbers as Flower sends them."""
+        return self._encode(array, _float64)
+
+    def words(self, array: Words) -> FlowerArray:
+        """Return 64-bit words as Flower sends them."""
+        return self._encode(array, _uint64)
+
+    def _encode(
+        self, array: np.ndarray, convert: Callable[[np.ndarray], np.ndarray]
+    ) -> FlowerArray:
+        """Return an array as Flower sends it, encoded unless it was before."""
+        if id(array) not in self._encoded:
+            self._encoded[id(array)] = array, FlowerArray(convert(array))
+        return self._encoded[id(array)][1]
+
+
+def encode_request(
+    request: Request, digest: str, encoder: ArrayEncoder | None = None
+) -> RecordDict:
+    """Return a request as the content of a message; ``digest`` names the setup of the run.
+
+    The requests of a round may share an encoder.
+    """
     config: dict[str, Scalar] = {
         MARK: SCHEMA,
         "kind": request.kind,
@@ -157,7 +190,7 @@ def encode_request(request: Request, digest: str) -> RecordDict:
     if request.expects_words:
         shapes = {name: list(shape) for name, shape in request.expects_words.items()}
         config["expects-words"] = json.dumps(shapes)
-    return _content(config, request.values, request.arrays, request.words)
+    return _content(config, request.values, request.arrays, request.words, encoder)
 
 
 def _content(
@@ -165,18 +198,21 @@ def _content(
     values: Mapping[str, Scalar],
     arrays: Mapping[str, Array],
     words: Mapping[str, Words] | None = None,
+    encoder: ArrayEncoder | None = None,
 ) -> RecordDict:
     """Return the records of a message with this config and these values and arrays."""
     config["arrays"] = ",".join(sorted(arrays))
     config.update({f"value.{name}": value for name, value in values.items()})
-    parameters = _array_record(_in_order(arrays, words or {}))
-    return RecordDict({PARAMETERS: parameters, CONFIG: ConfigRecord(dict(config))})
+    encoder, words = encoder or ArrayEncoder(), words or {}
+    sent = [encoder.numbers(arrays[name]) for name in sorted(arrays)]
+    sent += [encoder.words(words[name]) for name in sorted(words)]
+    return RecordDict({PARAMETERS: _array_record(sent), CONFIG: ConfigRecord(dict(config))})
 
 
 def _in_order(arrays: Mapping[str, Array], words: Mapping[str, Words]) -> list[np.ndarray]:
     """Return the arrays in the order of the wire, little-endian: numbers first, then words."""
     numbers = [_float64(arrays[name]) for name in sorted(arrays)]
-    return numbers + [np.ascontiguousarray(words[name], dtype="<u8") for name in sorted(words)]
+    return numbers + [_uint64(words[name]) for name in sorted(words)]
 
 
 # These records are made once, as nobody writes into the records of a message. One empty array
@@ -186,11 +222,14 @@ _ONE_EXAMPLE = MetricRecord({"num_examples": 1})
 _SUCCESS = ConfigRecord({"code": 0, "message": "Success"})
 
 
-def _array_record(arrays: Sequence[np.ndarray]) -> ArrayRecord:
+def _array_record(arrays: Sequence[FlowerArray]) -> ArrayRecord:
     """Return a record of arrays with the keys "0", "1", ..., as Flower names them."""
     if not arrays:
         return _NO_ARRAYS
-    return ArrayRecord({str(i): FlowerArray(array) for i, array in enumerate(arrays)})
+    record = ArrayRecord()
+    for i, array in enumerate(arrays):  # a record that is made from a mapping copies its arrays
+        record[str(i)] = array
+    return record
 
 
 def encode_probe() -> RecordDict:
@@ -366,7 +405,7 @@ def reply_content(result: tuple[list[np.ndarray], int, Mapping[str, Any]]) -> Re
         {
             REPLY_METRICS: ConfigRecord(dict(metrics)),
             REPLY_EXAMPLES: _ONE_EXAMPLE,
-            REPLY_PARAMETERS: _array_record(parameters),
+            REPLY_PARAMETERS: _array_record([FlowerArray(array) for array in parameters]),
             REPLY_STATUS: _SUCCESS,
         }
     )
@@ -488,6 +527,11 @@ def _decode_array(data: bytes, shape: tuple[int, ...], dtype: str) -> np.ndarray
     if len(data) - start != 8 * math.prod(shape):
         raise WireError(f"an array of shape {shape} must hold {math.prod(shape)} numbers")
     return np.frombuffer(data, dtype=dtype, offset=start).reshape(shape)
+
+
+def _uint64(words: Words) -> Words:
+    """Return words as little-endian uint64."""
+    return np.ascontiguousarray(words, dtype="<u8")
 
 
 def _float64(array: Array) -> Array:

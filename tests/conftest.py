@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from itertools import chain, islice, zip_longest
 from pathlib import Path
 
 import pytest
@@ -18,3 +20,42 @@ settings.load_profile("flwr-fbo")
 def _home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No test reads or writes the runs and budgets of the user who runs the tests."""
     monkeypatch.setenv("FLWR_FBO_HOME", str(tmp_path / "home-of-runs"))
+
+
+# -- the order of the tests, for `pytest -n N` ---------------------------------------------------
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Let a worker that has nothing left take over tests of the others."""
+    if getattr(config.option, "dist", "no") == "load":  # what `-n` alone chooses
+        config.option.dist = "worksteal"
+
+
+@pytest.hookimpl(trylast=True)  # after the tests that nobody asked for were left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each worker its share of the slow tests first.
+
+    Slow tests wait for processes of their own most of the time, and quick tests compute meanwhile.
+    A worker begins with as many tests as the others, one after the other in the order of `items`.
+    """
+    workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    if workers > 1:
+        items[:] = dealt(items, workers)
+
+
+def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
+    """Return the tests in the order in which equal parts of them go to the workers."""
+    slow = [item for item in items if item.get_closest_marker("slow")]
+    quick = iter([item for item in items if not item.get_closest_marker("slow")])
+    modules: dict[str, list[pytest.Item]] = {}
+    for item in slow:
+        modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
+    # One of each file, then the second of each: tests of one file may wait for one another.
+    turns = chain.from_iterable(zip_longest(*modules.values()))
+    in_turn = [item for item in turns if item is not None]
+    parts: list[pytest.Item] = []
+    for worker in range(workers):
+        share = (len(items) - len(parts)) // (workers - worker)
+        first = in_turn[worker::workers]
+        parts += [*first, *islice(quick, max(0, share - len(first)))]
+    return [*parts, *quick]

@@ -14,6 +14,7 @@ from .charts import drawn
 from .checks import CONTRADICTED, HOLDS, UNKNOWN, Finding, Verdict
 from .exceptions import EXCEPTIONS
 from .figures import SIZES, Figure, SizeName
+from .lattice_checks import LATTICE_CHECKS
 from .reasons import REASONS, section
 from .store import Store
 
@@ -82,6 +83,16 @@ explanation (`python -m benchmarks.reproduce --why`; seeds from 100, mean +- sta
 - *gain*: by how much such a point lowers its agent's least error so far.
 - *noise / release*: the length of the noise in a release over the length of the release.
 """
+
+LATTICES = """### Landmine and activity on a lattice
+
+Some runs of these figures are "on a lattice", as their size says: all agents of a federation are
+computed together, and choose among the points of a lattice at which every party's score was
+computed once (`benchmarks/reproduce/lattice.py`, `python -m benchmarks.reproduce --tables`). A test
+compares these agents with the package's: fits, messages and points that follow the shared function
+are the same, own points are the exact maximum on the lattice. With `--exact` no lattice is used.
+"""
+
 
 LEFT = """The table lists checks that more seeds would decide, and figures whose present form has
 too few runs. Of such a figure the page shows an earlier form, described under
@@ -176,7 +187,9 @@ def page(figures: Sequence[Figure], store: Store) -> str:
     for reason in REASONS:
         if any(reason.explains(figure) for figure in figures):
             lines += section(reason, store)
-    lines += ["## Exceptions\n", *exceptions(forms)]
+    lines += ["## Exceptions\n", *exceptions(forms), "", LATTICES]
+    for check in LATTICE_CHECKS:
+        lines += section(check, store)
     lines += ["\n## What is left\n", LEFT, *left(figures, store)]
     lines += ["\n## Measurements and checks\n", CHECKS]
     for figure in figures:
@@ -312,6 +325,8 @@ def _row(figure: Figure, latest: Latest | None) -> str:
     chosen = figure.sizes[latest.size]
     extra = "".join(f", {k} {v}" for k, v in {**chosen.smaller, **chosen.besides}.items())
     size = f"{latest.size}, {latest.seeds} seed{'s' * (latest.seeds > 1)}{extra}"
+    on_lattice = sum(r.get("lattice") is not None for r in next(iter(latest.results.values())))
+    size += f", {on_lattice} on a lattice" * bool(on_lattice)
     name = figure.figure
     if figure.plot != "nothing":
         name = f"[{name}]({IMAGES}/{figure.name}.svg)"

@@ -18,10 +18,11 @@ from typing import Annotated, Literal
 import typer
 
 from flwr_fbo.cli.common import FAILED, user_errors
+from flwr_fbo.core.children import processors
 
 #: Packages of extras: what does not work without each, and the extra that installs it.
 OPTIONAL = {
-    "ray": ("the engine ray does not run, so `flwr-fbo run` needs --engine inline", "simulation"),
+    "ray": ("the engine ray, Flower's own for simulations, does not run", "simulation"),
     "optuna": (
         "the baseline tpe, `flwr-fbo export` and the sampler for Optuna do not run",
         "optuna",
@@ -122,7 +123,7 @@ def _programs() -> Iterator[Finding]:
 
 def _nodes(superlink: str) -> Iterator[Finding]:
     """Yield how many nodes this machine can simulate, and those of a SuperLink if one is named."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    cores = processors()
     yield Finding("nodes", "ok", f"{cores} processors: {cores} agents of a simulation at a time")
     if not superlink:
         return

@@ -39,8 +39,18 @@ app = typer.Typer(
 class EngineName(StrEnum):
     """The engines of a simulation."""
 
-    RAY = "ray"
+    AUTO = "auto"
     INLINE = "inline"
+    PROCESSES = "processes"
+    RAY = "ray"
+
+
+#: What the option ``--engine`` says of the engines.
+ENGINE_HELP = (
+    "inline: this process asks the agents one after another. processes: a pool of processes on all "
+    "processors asks them. auto: inline, and processes once evaluations turn out to be slow. ray: "
+    "Flower's simulation engine."
+)
 
 
 def _version(asked: bool) -> None:
@@ -111,9 +121,7 @@ def run(
         list[str] | None,
         typer.Option("--set", help="Any other setting, as key=value; may be repeated."),
     ] = None,
-    engine: Annotated[
-        EngineName, typer.Option(help="ray: Flower's simulation engine. inline: this process.")
-    ] = EngineName.RAY,
+    engine: Annotated[EngineName, typer.Option(help=ENGINE_HELP)] = EngineName.AUTO,
     compare: Annotated[
         list[str] | None,
         typer.Option(
@@ -180,9 +188,7 @@ def resume(
             "track or data-dir, as key=value; `none` drops a stopping rule; may be repeated.",
         ),
     ] = None,
-    engine: Annotated[
-        EngineName, typer.Option(help="ray: Flower's simulation engine. inline: this process.")
-    ] = EngineName.RAY,
+    engine: Annotated[EngineName, typer.Option(help=ENGINE_HELP)] = EngineName.AUTO,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the result as one JSON object.")
     ] = False,

@@ -224,17 +224,18 @@ def _published(
     path: Path, training: Training, retrained: bool, delta: float | None
 ) -> PublishedModel:
     """Return the cost of publishing a model of the search that a journal records."""
-    from flwr_fbo.core.evaluation import Evaluator, evaluations_of
     from flwr_fbo.privacy.publishing import cost_of_publishing
-    from flwr_fbo.runs.files.journal import Journal
+    from flwr_fbo.runs.history import read_journal
 
-    if not path.is_file():
-        raise SettingsError(f"--publish needs the file of a party's own journal, but got {path}")
-    journal = Journal(path, reading=True)
-    made = evaluations_of(journal.read(Evaluator.KIND))
-    if journal.lost:
+    try:
+        made, lost = read_journal(path)
+    except FileNotFoundError:
         raise SettingsError(
-            f"{path} lost {journal.lost} records at its end, so the trainings cannot be counted; "
+            f"--publish needs the file of a party's own journal, but got {path}"
+        ) from None
+    if lost:
+        raise SettingsError(
+            f"{path} lost {lost} records at its end, so the trainings cannot be counted; "
             "restore it from a backup"
         )
     if not made:

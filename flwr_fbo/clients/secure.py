@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,16 +25,15 @@ import numpy as np
 
 from flwr_fbo.clients.evaluation_job import seed_of
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.evaluation import Evaluator
+from flwr_fbo.core.evaluation import Evaluator, Records
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import method_of_agent
 from flwr_fbo.methods.secure_sum import SecureAnswers
 from flwr_fbo.privacy.secure.party import LEGS
 from flwr_fbo.privacy.secure.terms import SecureSumError
-from flwr_fbo.runs.files.journal import Journal, exclusive
-from flwr_fbo.runs.files.journal_check import JournalOwner
-from flwr_fbo.tasks import Partition, Task
+from flwr_fbo.runs.files.journal import exclusive
+from flwr_fbo.tasks import Partition
 
 #: The numbers of answered legs after which the state must survive a power cut: the secrets of the
 #: masks are deleted, or a list of survivors is confirmed.
@@ -104,20 +103,22 @@ class SecretFile:
 
 
 def answer_leg(
-    task: Task,
     setup: Setup,
     request: Request,
     partition: Partition,
     owner: Owner,
     journal: Path,
+    read: Callable[[], Records],
     durable: bool = True,
 ) -> Reply:
-    """Return an agent's reply to one leg of a secure sum; ``durable`` as in :class:`SecretFile`."""
+    """Return an agent's reply to one leg of a secure sum.
+
+    ``read`` returns the agent's records, and ``durable`` is as in :class:`SecretFile`.
+    """
     journal.parent.mkdir(parents=True, exist_ok=True)
 
     def vector(masked: Request) -> Array:
-        mine = JournalOwner(setup.identity, partition.index)
-        records = Journal(journal, mine, reading=True)
+        records = read()
         evaluator = Evaluator(setup.space, _evaluate_nothing, records)
         method = method_of_agent(setup.kind)
         return method.summand_of(setup, evaluator, records, (*seed_of(partition), 1), masked)

@@ -19,7 +19,7 @@ import logging
 from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +28,7 @@ from flwr.app import ConfigRecord, Context
 from flwr.client import NumPyClient
 
 from flwr_fbo import wire
-from flwr_fbo.clients.evaluation_job import make_evaluator, seed_of
+from flwr_fbo.clients.evaluation_job import EvaluationMeter, make_evaluator, seed_of
 from flwr_fbo.clients.session import session
 from flwr_fbo.core.evaluation import Evaluator, Records, ends_the_process
 from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
@@ -37,7 +37,7 @@ from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import method_of_agent
 from flwr_fbo.methods.secure_sum import KINDS, SecurePlan
 from flwr_fbo.methods.thompson.asynchronous import UNDER_WAY
-from flwr_fbo.runs.files.journal import cached_journal, exclusive, journal_path
+from flwr_fbo.runs.files.journal import Journal, cached_journal, exclusive, journal_path
 from flwr_fbo.runs.files.journal_check import JournalBusyError, JournalOwner
 from flwr_fbo.runs.files.owner_secret import owner_secret
 from flwr_fbo.runs.locations import agents_of, home, owners_books, run_directory
@@ -77,11 +77,14 @@ class EvaluationOptions:
         Whether every evaluation is made in a child process.
     durable
         Whether the secrets of secure sums must survive a power cut; not so in a simulation.
+    meter
+        Measures the evaluations that are made in this process; None measures nothing.
     """
 
     limit: float | None = None
     isolated: bool = False
     durable: bool = True
+    meter: EvaluationMeter | None = None
 
 
 class TuningClient(NumPyClient):
@@ -238,14 +241,15 @@ class TuningClient(NumPyClient):
 
     def _answer(self, setup: Setup, request: Request, partition: Partition) -> Reply:
         """Return the agent's reply, while this process holds the lock of the agent's journal."""
-        path, ledger, books = _files_of(self._journal_folder(setup), partition.index, home())
+        path, ledger, books = files_of(self._journal_folder(setup), partition.index, home())
         with contextlib.ExitStack() as stack:
             owner = Owner(f"agent {partition.index}", self._node, ledger, books, stack)
             if request.kind in KINDS:
                 from flwr_fbo.clients.secure import answer_leg
 
+                records = partial(self._records_of_leg, setup, partition, path)
                 durable = self._options.durable
-                return answer_leg(self._task, setup, request, partition, owner, path, durable)
+                return answer_leg(setup, request, partition, owner, path, records, durable)
             if owner.secure_only and request.expects:
                 return Reply(declined=REFUSED)
             wait = owner.answer_within(setup.answer_within)
@@ -259,13 +263,23 @@ class TuningClient(NumPyClient):
             limit = owner.evaluation_limit(wait)
             if wait is not None:
                 return self._answer_early(setup, request, partition, owner, wait, limit, path)
-            records, evaluator = self._open_records(setup, partition, path, stack)
-            evaluator.close_unfinished(request.round)
-            # The agent continues from its records.
-            agent: Agent = method_of_agent(setup.kind).make_agent(
-                setup, evaluator, records, (*seed_of(partition), 1), owner
-            )
-            return agent.answer(request)
+            return self._agent(setup, request.round, partition, owner, path).answer(request)
+
+    def _agent(
+        self, setup: Setup, round: int, partition: Partition, owner: Owner, path: Path
+    ) -> Agent:
+        """Return the agent that answers a request of a round, made anew from its records."""
+        records, evaluator = self._open_records(setup, partition, path, owner.stack)
+        evaluator.close_unfinished(round)
+        seed = (*seed_of(partition), 1)
+        agent: Agent = method_of_agent(setup.kind).make_agent(
+            setup, evaluator, records, seed, owner
+        )
+        return agent
+
+    def _records_of_leg(self, setup: Setup, partition: Partition, path: Path) -> Records:
+        """Return an agent's journal for a leg of a secure sum, which only reads the journal."""
+        return Journal(path, JournalOwner(setup.identity, partition.index), reading=True)
 
     def _open_records(
         self, setup: Setup, partition: Partition, path: Path, stack: contextlib.ExitStack
@@ -281,7 +295,7 @@ class TuningClient(NumPyClient):
         """Return the evaluator of an agent's own task and data."""
         return make_evaluator(
             _prepared(self._task, partition, self._journal_folder(setup)),
-            setup.space, partition, journal, Evaluator,
+            setup.space, partition, journal, Evaluator, self._options.meter,
             in_children=self._options.isolated, limit=self._options.limit, session=session(),
             most_at_once=Owner("", self._node).parallel_limit,
         )  # fmt: skip
@@ -308,7 +322,7 @@ class TuningClient(NumPyClient):
 
 
 @lru_cache(maxsize=MOST_FILES)
-def _files_of(folder: Path, agent: int, home: Path) -> tuple[Path, Path, Path]:
+def files_of(folder: Path, agent: int, home: Path) -> tuple[Path, Path, Path]:
     """Return an agent's journal, its ledger in the run, and its owner's ledger below ``home``."""
     path = journal_path(folder, agent)
     return path, path.with_suffix(".privacy.jsonl"), owners_books(agent)

@@ -45,6 +45,13 @@ def can_fork() -> bool:
     return hasattr(os, "fork")
 
 
+def processors() -> int:
+    """Return how many processors this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
 def run_in_children(
     calls: Sequence[Callable[[], Any]],
     on_end: OnEnd,
@@ -72,7 +79,7 @@ def run_in_children(
         try:
             while running or waiting:
                 while waiting and (at_once is None or len(running) < at_once):
-                    with _signals_later():  # or a child would be started that nobody ends
+                    with signals_later():  # or a child would be started that nobody ends
                         running.append(_Child(*waiting.popleft()))
                     selector.register(running[-1].pipe, selectors.EVENT_READ)
                 selector.select(PAUSE)
@@ -84,13 +91,13 @@ def run_in_children(
                         running.remove(child)
                         on_end(child.number, *child.result(late=not ended))
         finally:
-            with _signals_later():
+            with signals_later():
                 for child in running:
                     child.kill()
 
 
 @contextlib.contextmanager
-def _signals_later() -> Iterator[None]:
+def signals_later() -> Iterator[None]:
     """Let the handlers of Ctrl-C and SIGTERM, which may raise errors, run after the block."""
     if threading.current_thread() is not threading.main_thread():
         yield  # handlers run in the main thread only
@@ -116,7 +123,7 @@ class _Child:
         self.number = number
         self._said, self._code = b"", 0
         self._started = time.monotonic()
-        _flush()  # or the child would print again what is not printed yet
+        flush_output()  # or the child would print again what is not printed yet
         self.pipe, writing = os.pipe()
         parent = os.getpid()
         try:
@@ -187,13 +194,13 @@ def _answer(call: Callable[[], Any], pipe: int, parent: int) -> None:
     try:
         with contextlib.suppress(OSError):
             os.setpgid(0, 0)
-        _end_with(parent)
+        end_with(parent)
         # Handlers of this process are its parent's: Flower, Ray and our own command set some.
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, signal.SIG_DFL)
         with ending_forked_processes():  # the call may fork, too
             answer = json.dumps(call()).encode() + b"\n"
-        _flush()
+        flush_output()
         with os.fdopen(pipe, "wb") as file:
             file.write(answer)
         code = 0
@@ -203,7 +210,7 @@ def _answer(call: Callable[[], Any], pipe: int, parent: int) -> None:
         os._exit(code)
 
 
-def _end_with(parent: int) -> None:
+def end_with(parent: int) -> None:
     """Let the system end this process when its parent ends, where the system can."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
@@ -211,7 +218,7 @@ def _end_with(parent: int) -> None:
         os._exit(1)
 
 
-def _flush() -> None:
+def flush_output() -> None:
     """Print what waits to be printed."""
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(AttributeError, OSError, ValueError):  # none, or closed

@@ -7,10 +7,8 @@ made twice.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
-from collections.abc import Iterator
 
 #: The exit code of a forked process that returned from a task's function.
 EXIT_FORKED = 70
@@ -36,14 +34,16 @@ class Process:
             )
 
 
-@contextlib.contextmanager
-def ending_forked_processes() -> Iterator[None]:
+class ending_forked_processes:  # noqa: N801 - it is used as a function
     """End any process that was forked in this block where it would leave the block."""
-    mine = os.getpid()
-    try:
-        yield
-    finally:
-        if os.getpid() != mine:
+
+    __slots__ = ("_mine",)
+
+    def __enter__(self) -> None:
+        self._mine = os.getpid()
+
+    def __exit__(self, *error: object) -> None:
+        if os.getpid() != self._mine:
             _end()
 
 

@@ -183,7 +183,7 @@ def checked_reply(request: Request, reply: Reply) -> Reply:
     _check_arrays(reply.words, request.expects_words, np.uint64)
     # One NaN would make the whole sum NaN, for all agents.
     for name, array in reply.arrays.items():
-        if not np.all(np.isfinite(array)):
+        if not np.isfinite(array).all():
             raise ReplyError(f"`{name}` in a reply must be finite, but some numbers are not")
     return reply
 

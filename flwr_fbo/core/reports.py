@@ -6,9 +6,8 @@ stop an evaluation that looks hopeless by its reports (:mod:`flwr_fbo.search.pru
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any
 
@@ -71,14 +70,19 @@ class Progress:
 _progress: ContextVar[Progress | None] = ContextVar("progress", default=None)
 
 
-@contextlib.contextmanager
-def reporting_to(progress: Progress) -> Iterator[None]:
+class reporting_to:  # noqa: N801 - it is used as a function
     """Let reports in the block be those of an evaluation."""
-    token = _progress.set(progress)
-    try:
-        yield
-    finally:
-        _progress.reset(token)
+
+    __slots__ = ("_progress", "_token")
+
+    def __init__(self, progress: Progress) -> None:
+        self._progress = progress
+
+    def __enter__(self) -> None:
+        self._token = _progress.set(self._progress)
+
+    def __exit__(self, *error: object) -> None:
+        _progress.reset(self._token)
 
 
 def report(step: int, score: float, *, may_stop: bool = True) -> None:

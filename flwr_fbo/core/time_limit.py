@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import math
 import signal
 import threading
 import time
@@ -25,6 +26,81 @@ class OutOfTimeError(BaseException):
     """
 
 
+def _can_limit() -> bool:
+    """Return whether a call of this thread can have a limit."""
+    here = threading.current_thread() is threading.main_thread()
+    return here and hasattr(signal, "setitimer")
+
+
+class _Alarm:
+    """One alarm for many limits, of which one holds at a time.
+
+    To set an alarm and to restore the one before takes longer than a cheap evaluation. So the alarm
+    goes on from one limit to the next: when it rings too early for the limit that holds by then, it
+    is set again.
+    """
+
+    def __init__(self) -> None:
+        #: When the limit ends that holds now; infinite between two limits.
+        self.deadline = math.inf
+        self._rings = math.inf
+
+    def begin(self, seconds: float) -> None:
+        """Begin a limit."""
+        # The code of an evaluation may have used the alarm for itself.
+        mine = signal.getsignal(signal.SIGALRM) == self._ring
+        if not mine:
+            signal.signal(signal.SIGALRM, self._ring)
+        self.deadline = time.monotonic() + seconds
+        if not mine or self._rings > self.deadline or not signal.getitimer(signal.ITIMER_REAL)[0]:
+            self._set(seconds)
+
+    def _set(self, seconds: float) -> None:
+        """Let the alarm ring after some seconds, and again from then on."""
+        self._rings = time.monotonic() + seconds
+        signal.setitimer(signal.ITIMER_REAL, max(seconds, 1e-3), AGAIN)
+
+    def _ring(self, number: int, frame: FrameType | None) -> None:
+        """Raise OutOfTimeError if the limit is over; set the alarm again where one still holds."""
+        if self.deadline == math.inf:
+            self._rings = math.inf
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            return
+        left = self.deadline - time.monotonic()
+        if left <= 0:
+            raise OutOfTimeError
+        self._set(left)
+
+
+#: The alarm that the limits of this process share; None where each has its own.
+_alarm: _Alarm | None = None
+
+
+@contextlib.contextmanager
+def one_alarm() -> Iterator[None]:
+    """Let all time limits in the block share an alarm, so that a limit costs next to nothing.
+
+    Limits in the block must not be within one another.
+    """
+    global _alarm
+    if _alarm is not None or not _can_limit():
+        yield
+        return
+    _alarm = _Alarm()
+    before = signal.getsignal(signal.SIGALRM)
+    left, interval = signal.setitimer(signal.ITIMER_REAL, 0.0)
+    started = time.monotonic() if left else 0.0
+    try:
+        yield
+    finally:
+        _alarm = None
+        signal.setitimer(signal.ITIMER_REAL, 0.0)
+        signal.signal(signal.SIGALRM, before)
+        # Whoever had set an alarm before gets the alarm at its time.
+        rest = max(left - (time.monotonic() - started), 1e-3) if left else 0.0
+        signal.setitimer(signal.ITIMER_REAL, rest, interval)
+
+
 @contextlib.contextmanager
 def time_limit(seconds: float | None, *, may_end_process: bool = False) -> Iterator[None]:
     """Raise OutOfTimeError in the block if it takes longer than ``seconds``.
@@ -40,9 +116,15 @@ def time_limit(seconds: float | None, *, may_end_process: bool = False) -> Itera
     ...     print("in time")
     in time
     """
-    here = threading.current_thread() is threading.main_thread()
-    if seconds is None or not here or not hasattr(signal, "setitimer"):
+    if seconds is None or not _can_limit():
         yield
+        return
+    if _alarm is not None and not may_end_process:
+        _alarm.begin(min(seconds, LONGEST))
+        try:
+            yield
+        finally:
+            _alarm.deadline = math.inf
         return
     running = True
 

@@ -16,13 +16,12 @@ from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from flwr_fbo.core.evaluation import Evaluation, Evaluator, evaluations_of
+from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.optuna.distributions import distribution_of
 from flwr_fbo.runs.files.directory import RunDirectory
-from flwr_fbo.runs.files.journal import Journal
-from flwr_fbo.runs.locations import journals_in
+from flwr_fbo.runs.history import histories_in
 
 #: The attribute of a trial that holds the round and the play of its evaluation.
 ORIGIN = "flwr-fbo: round and play"
@@ -81,7 +80,7 @@ def export_run(
     5
     """
     directory = RunDirectory(run_dir)
-    journals = journals_in(directory.agents)
+    journals = histories_in(directory.agents)
     if not journals:
         raise SettingsError(
             "`RUN` must have a folder `agents` with journals, as a simulation has, and as each "
@@ -90,9 +89,8 @@ def export_run(
     distributions = _distributions(directory, space)
     store = optuna.storages.get_storage(storage)
     written = []
-    for journal in journals:
-        study_name = f"{name or directory.root.absolute().name}-{journal.stem}"
-        history = evaluations_of(Journal(journal, reading=True).read(Evaluator.KIND))
+    for agent, history in journals.items():
+        study_name = f"{name or directory.root.absolute().name}-{agent}"
         written.append(_export_agent(store, study_name, history, distributions))
         if progress is not None:
             progress(written[-1])

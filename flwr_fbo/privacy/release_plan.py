@@ -88,6 +88,7 @@ def plan_releases(
     sampling_rate: float | None = None,
     use: Array | None = None,
     per_round: int = 1,
+    others: int = 0,
 ) -> ReleasePlan:
     """Return the schedule of greatest worth for a budget.
 
@@ -107,6 +108,8 @@ def plan_releases(
         u_t of the rounds 1, ..., T, (T,); by default 1 / n_t. The papers' is 1 - p_t.
     per_round : int
         k, the scores that an agent adds in each round.
+    others : int
+        The number of other releases of the run, with the same noise and from the same budget.
     """
     if rounds < 1:
         return ReleasePlan((), sampling_rate or 1.0, 0.0)
@@ -116,7 +119,12 @@ def plan_releases(
     schedules = _candidates(rounds)
     made = []
     for rate in RATES if sampling_rate is None else (sampling_rate,):
-        worths = [_worth(s, agents, rate, mu, norm_bound, known, used) for s in schedules]
+        # The other releases leave less of the budget to those of a schedule.
+        left = [mu * math.sqrt(len(s) / (len(s) + others)) for s in schedules]
+        worths = [
+            _worth(s, agents, rate, m, norm_bound, known, used)
+            for s, m in zip(schedules, left, strict=True)
+        ]
         best = int(np.argmax(worths))
         made.append(ReleasePlan(schedules[best], rate, worths[best]))
     good = [plan for plan in made if plan.worth >= KEPT * made[0].worth]

@@ -108,7 +108,10 @@ def read_released(
     except (RunDirectoryError, KeyError, ValueError) as error:
         return None, [*damages, str(error)]
     memory = ReleaseMemory()
+    final = arrays.get("final-round", np.zeros(0))  # holds scores of finalists, and no function
     for release in releases:
+        if release.round in final:
+            continue
         memory.add(release.vector, release.deviation, release.round)
     weights = memory.average()
     if weights is None:

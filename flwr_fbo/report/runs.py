@@ -76,7 +76,7 @@ def read_run(folder: Path | str) -> Run:
     compared = {label: directory.root / "compare" / folder_of(label) for label in labels}
     result, names, notices = _read_result(directory, config)
     # A copy without any journal is like the directory of a deployment's server.
-    whole = result is not None and any(directory.agents.glob("agent-*"))
+    whole = result is not None and any(directory.agents.glob("agent*"))
     best = result.agents_best if result is not None and whole else []
     least = {found["agent"]: found["evaluations"] for found in best}
     agents, content = int(config.get("agents") or 0), directory.read_optional("space.json")

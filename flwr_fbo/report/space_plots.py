@@ -84,7 +84,9 @@ def released_landscape(run: Run) -> Landscape | None:
     if run.released is None or run.space is None:
         return None
     function, known = run.released.values, None if run.result is None else run.result.recommendation
-    noise = float((known or {}).get("noise", run.released.deviation))  # with local noise
+    # With local noise; the noise of a chosen finalist is in the scale of its scores.
+    known = None if "finalists" in (known or {}) else known
+    noise = float((known or {}).get("noise", run.released.deviation))
     words = f"the released function, the mean of {len(run.released.releases)} releases"
     return Landscape(run.space, function, noise, words, marginals(run.space, function))
 

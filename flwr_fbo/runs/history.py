@@ -10,27 +10,38 @@ initial points (round 0). A round without a successful evaluation does not chang
 
 from __future__ import annotations
 
+import itertools
 import json
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from flwr_fbo.core.arrays import Array
-from flwr_fbo.core.evaluation import Evaluation, Evaluator, evaluations_of, unfinished
+from flwr_fbo.core.evaluation import Evaluation, Evaluator, Records, evaluations_of, unfinished
 from flwr_fbo.core.evaluation_groups import begun_together
-from flwr_fbo.runs.files.checks import Chain
+from flwr_fbo.runs.files.checks import DIGITS, check_of_line
 from flwr_fbo.runs.files.journal import Journal, exclusive, journal_path
 from flwr_fbo.runs.files.journal_check import (
+    ADVICE,
+    ALL_AGENTS,
     JournalBusyError,
     JournalError,
     JournalOwner,
     JournalReader,
 )
-from flwr_fbo.runs.files.sole_journal import SoleJournal
+from flwr_fbo.runs.files.simulation_store import SimulationStore, StoreLines, agent_of
+from flwr_fbo.runs.locations import (
+    agent_of_file,
+    agents_with_files,
+    has_store,
+    journals_in,
+    store_path,
+)
 
 
 @dataclass(frozen=True)
@@ -60,6 +71,9 @@ class RoundHistory:
 class RunHistory:
     """The evaluations of all agents of a simulated run.
 
+    They are read from the journal of the simulation, or from one journal for each agent where
+    agents lived in processes of their own.
+
     Parameters
     ----------
     folder
@@ -71,43 +85,100 @@ class RunHistory:
     """
 
     def __init__(self, folder: Path, agents: int, run: str | None = None) -> None:
-        self.agents = agents
-        owners = (None if run is None else JournalOwner(run, agent) for agent in range(agents))
-        self._files = [
-            _GrowingJournal(journal_path(folder, agent), owner)
-            for agent, owner in enumerate(owners)
-        ]
-        # What is known of each journal, by agent: (N,).
-        self._made, self._failed = np.zeros((2, agents), dtype=np.int64)
-        self._best = np.full(agents, -math.inf)
-        self._lines, self._checks = np.zeros(agents, np.int64), np.zeros(agents, np.uint64)
+        self.agents, self._folder, self._run = agents, folder, run
+        self._forget()
 
-    def refresh(self, agents: Iterable[int] | None = None) -> RunHistory:
-        """Read what was appended to the journals since the last call, and return the history.
+    def _forget(self) -> None:
+        """Begin without evaluations, before the files are read from the start."""
+        self._store: _GrowingStore | None = None
+        self._files: dict[int, _GrowingJournal] = {}
+        # What is known of each agent: (N,).
+        self._evaluations: list[list[Evaluation]] = [[] for _ in range(self.agents)]
+        self._made, self._failed = np.zeros((2, self.agents), dtype=np.int64)
+        self._best = np.full(self.agents, -math.inf)
+        self._followed = np.zeros(self.agents, dtype=bool)  # whose list is the evaluator's own
+        # How far the agents' own journals have come, where they have any.
+        self._lines = np.zeros(self.agents, np.int64)
+        self._checks = np.zeros(self.agents, np.uint64)
 
-        ``agents`` are those whose journals may have grown; None stands for all.
-        """
-        for agent in range(self.agents) if agents is None else agents:
-            self._files[agent].refresh()
-            self._note(agent)
+    def refresh(self) -> RunHistory:
+        """Read what was appended to the journals since the last call, and return the history."""
+        if has_store(self._folder) != (self._store is not None):
+            self._forget()  # the records have moved from one layout to the other
+            if has_store(self._folder):
+                self._store = _GrowingStore(store_path(self._folder), self._run)
+        if self._store is None:
+            self._refresh_journals()
+            return self
+        for agent, evaluation in self._store.refresh(self._forget_evaluations):
+            if agent >= self.agents:
+                raise JournalError(
+                    f"{self._store.path} must hold the records of {self.agents} agents, but holds "
+                    f"one of agent {agent}. {ADVICE}"
+                )
+            self._add(agent, evaluation)
         return self
 
-    def follow(self, agent: int, journal: SoleJournal, evaluations: Sequence[Evaluation]) -> None:
-        """Take in what this process itself has appended to a journal, without reading the file."""
-        self._files[agent].follow(journal, evaluations)
-        self._note(agent)
+    def _refresh_journals(self) -> None:
+        """Read what was appended to the agents' own journals."""
+        for agent in sorted({*agents_with_files(self._folder), *self._files}):
+            if agent >= self.agents:
+                continue  # of another number of agents in the same folder
+            if agent not in self._files:
+                owner = None if self._run is None else JournalOwner(self._run, agent)
+                self._files[agent] = _GrowingJournal(journal_path(self._folder, agent), owner)
+            file = self._files[agent]
+            for evaluation in file.refresh(partial(self._forget_evaluations, agent)):
+                self._add(agent, evaluation)
+            chain = file.reader.chain
+            self._lines[agent], self._checks[agent] = chain.lines, int(chain.last or "0", 16)
 
-    def _note(self, agent: int) -> None:
-        """Note the numbers of one journal in the columns of all."""
-        file, chain = self._files[agent], self._files[agent].reader.chain
-        self._made[agent], self._failed[agent] = len(file.evaluations), file.failed
-        self._best[agent] = file.best
-        self._lines[agent], self._checks[agent] = chain.lines, int(chain.last or "0", 16)
+    def _forget_evaluations(self, agent: int | None = None) -> None:
+        """Drop the evaluations of an agent, or of all, before a file is read from the start."""
+        for n in range(self.agents) if agent is None else (agent,):
+            self._evaluations[n] = []
+            self._made[n] = self._failed[n] = 0
+            self._best[n], self._followed[n] = -math.inf, False
+
+    def _add(self, agent: int, evaluation: Evaluation) -> None:
+        """Add an evaluation that was read from a file."""
+        if self._followed[agent]:
+            self._evaluations[agent] = list(self._evaluations[agent])
+            self._followed[agent] = False
+        self._evaluations[agent].append(evaluation)
+        self._note(agent, (evaluation,))
+
+    def _note(self, agent: int, new: Iterable[Evaluation]) -> None:
+        """Note the numbers of an agent's new evaluations."""
+        for evaluation in new:
+            self._made[agent] += 1
+            if evaluation.score is None:
+                self._failed[agent] += 1
+            elif evaluation.finished and evaluation.score > self._best[agent]:
+                self._best[agent] = evaluation.score
+
+    def follow(self, store: SimulationStore, evaluations: Mapping[int, list[Evaluation]]) -> None:
+        """Take in what this process itself has appended to the journal of its simulation.
+
+        Parameters
+        ----------
+        store
+            The journal, which is read on from its end.
+        evaluations
+            All evaluations of each agent that has new ones. The lists are used as they are: a
+            copy for each of many agents would be as large as all that is known of them.
+        """
+        if self._store is None:
+            self._store = _GrowingStore(store.path, self._run)
+        for agent, made in evaluations.items():
+            self._note(agent, made[int(self._made[agent]) :])
+            self._evaluations[agent], self._followed[agent] = made, True
+        self._store.follow(store)
 
     @property
     def evaluations(self) -> list[list[Evaluation]]:
         """Return each agent's evaluations, in the order in which they were made."""
-        return [file.evaluations for file in self._files]
+        return self._evaluations
 
     @property
     def made(self) -> int:
@@ -136,8 +207,23 @@ class RunHistory:
 
     @property
     def state(self) -> dict[str, Any]:
-        """Return how far the journals have come, for a checkpoint: lines and checksums, (N,)."""
-        return {"lines": self._lines.copy(), "checks": self._checks.copy()}
+        """Return how far the journals have come, for a checkpoint.
+
+        That is how many evaluations each agent has made (N,), and the last line of the journal of
+        the simulation, or of each agent's own journal: its number and its checksum (N,).
+        """
+        state = {"made": self._made.copy(), "moved": self._moved}
+        if self._store is None:
+            return {**state, "lines": self._lines.copy(), "checks": self._checks.copy()}
+        chain = self._store.lines.check.chain
+        return {**state, "line": chain.lines, "check": chain.last}
+
+    @property
+    def _moved(self) -> str:
+        """Return the word of the last move from one arrangement to the other; empty before one."""
+        if self._store is not None:
+            return self._store.lines.check.moved
+        return next((file.reader.moved for file in self._files.values() if file.reader.moved), "")
 
     def damages(self, state: Mapping[str, Any] | None) -> list[str]:
         """Return which journals lost lines at their ends, as their heads or a checkpoint say.
@@ -145,19 +231,65 @@ class RunHistory:
         Raise JournalError for a journal that is not the one that the checkpoint names.
         """
         named = self.state if state is None else state
+        if ("line" in named) != (self._store is not None) or named["moved"] != self._moved:
+            # The records have moved to other journals since the checkpoint was written.
+            missing = int(np.maximum(named["made"] - self._made, 0).sum())
+            files = store_path(self._folder).name if "line" in named else "agent-*.jsonl"
+            said = f"{files} lost {missing} evaluations, which are not made again"
+            return [said] if missing else []
+        if self._store is not None:
+            lost = self._store.lost_since(int(named["line"]), str(named["check"]))
+            return [f"{self._store.path.name} lost {_LOST.format(lost)}"] if lost else []
         lines, checks = named["lines"], named["checks"]
         found = []
-        for agent, file in enumerate(self._files):
-            lost = file.lost_since(int(lines[agent]), int(checks[agent]))
+        for agent in sorted({*np.flatnonzero(lines).tolist(), *self._files}):
+            file = self._files.get(agent)
+            if file is None:
+                file = _GrowingJournal(journal_path(self._folder, agent), None)
+            lost = file.lost_since(int(lines[agent]), f"{int(checks[agent]):0{DIGITS}x}")
             if lost:
-                found.append(
-                    f"{file.path.name} lost {lost} records at its end, which are not made again"
-                )
+                found.append(f"{file.path.name} lost {_LOST.format(lost)}")
         return found
 
 
+#: What a sentence about lost records says.
+_LOST = "{} records at its end, which are not made again"
+
+
+def lost_since(path: Path, check: JournalReader, lines: int, last: str) -> int:
+    """Return how many lines a file lost at its end, of those that a checkpoint names.
+
+    Raise JournalError for a file that is not the one that the checkpoint names.
+
+    Parameters
+    ----------
+    path
+        The file.
+    check
+        The check of the file, which has read all of it.
+    lines, last
+        The number and the checksum of the last line when the checkpoint was made.
+    """
+    chain = check.chain
+    if lines > chain.lines:
+        return max(lines - max(chain.lines, 1), check.lost)
+    if lines and not _holds(path, lines, last):
+        raise JournalError(
+            f"{path} is not the journal that the checkpoint names: another file was put in its "
+            "place. Restore the journal and its .head from a backup"
+        )
+    return check.lost
+
+
+def _holds(path: Path, number: int, check: str) -> bool:
+    """Return whether the line of this number has this checksum."""
+    with path.open("rb") as file:
+        line = next(itertools.islice(file, number - 1, None), b"")
+    return check_of_line(line) == check
+
+
 class _GrowingJournal:
-    """The evaluations in one journal, to which other processes append.
+    """The journal of one agent, to which other processes append.
 
     Reading continues where the last reading ended, and takes in complete lines only. A journal
     that became shorter is read from the start.
@@ -165,73 +297,85 @@ class _GrowingJournal:
 
     def __init__(self, path: Path, owner: JournalOwner | None) -> None:
         self.path, self._owner = path, owner
-        self._forget()
+        self._begin()
 
-    def _forget(self) -> None:
-        """Drop all evaluations, before the file is read from the start."""
-        self._end = 0
+    def _begin(self) -> None:
+        """Begin to read the file from the start."""
+        self._end, self._compared = 0, False
         self.reader = JournalReader(self.path, self._owner)
-        self._compared = False
-        self.evaluations: list[Evaluation] = []
-        self.best, self.failed = -math.inf, 0
 
-    def refresh(self) -> None:
-        """Read the lines that are new; raise JournalError for a line that is damaged."""
+    def refresh(self, forget: Callable[[], None]) -> Iterator[Evaluation]:
+        """Yield the evaluations that are new; raise JournalError for a line that is damaged.
+
+        ``forget`` is called before the file is read from the start again.
+        """
         complete = b""
         try:
             with self.path.open("rb") as file:
                 if file.seek(0, 2) < self._end:
-                    self._forget()
+                    self._begin()
+                    forget()
                 file.seek(self._end)
                 data = file.read()
             complete = data[: data.rfind(b"\n") + 1]
         except FileNotFoundError:
             if self._end:
-                self._forget()
+                self._begin()
+                forget()
         # Parsing is slow, so lines of other kinds are skipped as text.
-        marker = b'"kind":"' + Evaluator.KIND.encode() + b'"'
         for text in self.reader.take(complete):
-            if marker in text:
-                for evaluation in evaluations_in(text, self.path):
-                    self._add(evaluation)
+            if _MARKER in text:
+                yield from evaluations_in(text, self.path)
         self._end += len(complete)
         if not self._compared:
             self.reader.compare()
             self._compared = True
 
-    def follow(self, journal: SoleJournal, evaluations: Sequence[Evaluation]) -> None:
-        """Take in what this process has appended, and go on reading after it."""
-        for evaluation in evaluations[len(self.evaluations) :]:
-            self._add(evaluation)
-        self.reader.chain, self._end = journal.chain, journal.size
-
-    def lost_since(self, lines: int, check: int) -> int:
+    def lost_since(self, lines: int, check: str) -> int:
         """Return how many lines are missing at the end, of those that a checkpoint names."""
-        chain = self.reader.chain
-        if lines > chain.lines:
-            return max(lines - max(chain.lines, 1), self.reader.lost)
-        if lines and not self._holds(lines, check):
-            raise JournalError(
-                f"{self.path} is not the journal that the checkpoint names: another file was put "
-                "in its place. Restore the journal and its .head from a backup"
-            )
-        return self.reader.lost
+        return lost_since(self.path, self.reader, lines, check)
 
-    def _holds(self, lines: int, check: int) -> bool:
-        """Return whether the line of this number has this checksum."""
-        chain = Chain()
-        for _ in chain.read(self.path.read_bytes()):
-            if chain.lines == lines:
-                return int(chain.last, 16) == check
-        return False
 
-    def _add(self, evaluation: Evaluation) -> None:
-        """Add an evaluation."""
-        self.evaluations.append(evaluation)
-        if evaluation.score is None:
-            self.failed += 1
-        elif evaluation.finished:
-            self.best = max(self.best, evaluation.score)
+class _GrowingStore:
+    """The journal of a simulation, which is read on from where the last reading ended."""
+
+    def __init__(self, path: Path, run: str | None) -> None:
+        self.path, self._owner = path, None if run is None else JournalOwner(run, ALL_AGENTS)
+        self._begin()
+
+    def _begin(self) -> None:
+        """Begin to read the file from the start."""
+        self.lines, self._compared = StoreLines(self.path, self._owner), False
+
+    def refresh(self, forget: Callable[[], None]) -> Iterator[tuple[int, Evaluation]]:
+        """Yield the evaluations that are new, with their agents.
+
+        ``forget`` is called before the file is read from the start again.
+        """
+        if (self.path.stat().st_size if self.path.exists() else 0) < self.lines.end:
+            self._begin()
+            forget()
+        for _, text in self.lines.read():
+            agent = agent_of(text, self.path)
+            if agent is not None and _MARKER in text:
+                for evaluation in evaluations_in(text, self.path):
+                    yield agent, evaluation
+        if not self._compared:
+            self.lines.check.compare()
+            self._compared = True
+
+    def follow(self, store: SimulationStore) -> None:
+        """Go on reading after what this process has appended."""
+        self.lines.check.chain, self.lines.end = store.chain.copy(), store.size
+        self._compared = True
+
+    def lost_since(self, lines: int, check: str) -> int:
+        """Return how many lines are missing at the end, of those that a checkpoint names."""
+        return lost_since(self.path, self.lines.check, lines, check)
+
+
+#: The part of the text of a line that makes it a record of an evaluation.
+_MARKER = b'"kind":"' + Evaluator.KIND.encode() + b'"'
 
 
 def evaluations_in(text: bytes, path: Path) -> list[Evaluation]:
@@ -240,6 +384,7 @@ def evaluations_in(text: bytes, path: Path) -> list[Evaluation]:
         record = json.loads(text)
         if record.pop("kind") != Evaluator.KIND:
             return []
+        record.pop("agent", None)  # in the journal of a simulation
         evaluations = evaluations_of([record])
         if not all(map(_is_whole, evaluations)):
             raise ValueError("a value is of a wrong type")
@@ -285,10 +430,12 @@ def read_evaluations(
     found = RunHistory(folder, agents, run).refresh().evaluations
     for agent, count in (least or {}).items():
         if len(found[agent]) < count:
+            path, of = journal_path(folder, agent), ""
+            if has_store(folder):
+                path, of = store_path(folder), f" of agent {agent}"
             raise JournalError(
-                f"{journal_path(folder, agent)} holds {len(found[agent])} evaluations, but the "
-                f"result of the run says that {count} were made. Restore the journal and its "
-                ".head from a backup"
+                f"{path} holds {len(found[agent])} evaluations{of}, but the result of the run says "
+                f"that {count} were made. Restore the journal and its .head from a backup"
             )
     return found
 
@@ -321,25 +468,92 @@ def by_round(histories: Sequence[Sequence[Evaluation]], rounds: int) -> RoundHis
     )
 
 
+def histories_in(folder: Path) -> dict[str, list[Evaluation]]:
+    """Return the evaluations of all agents that have a journal in a folder, by ``agent-0000``, ...
+
+    A party has the journal of its own agent; a simulation has those of all.
+    """
+    if has_store(folder):
+        store = SimulationStore(folder, None, reading=True)
+        return {
+            journal_path(folder, n).stem: evaluations_of(store.records(n).read(Evaluator.KIND))
+            for n in store.agents
+        }
+    return {
+        path.stem: evaluations_of(Journal(path, reading=True).read(Evaluator.KIND))
+        for path in journals_in(folder)
+    }
+
+
+def read_journal(path: Path) -> tuple[list[Evaluation], int]:
+    """Return the evaluations of one agent's journal, and how many records its end has lost.
+
+    The journal of an agent of a simulation, such as ``agents/agent-0003.jsonl``, may be a part of
+    the journal of all agents in the same folder. Raise FileNotFoundError where it is neither.
+    """
+    agent = agent_of_file(path.name)
+    if agent is not None and not path.exists() and has_store(path.parent):
+        store = SimulationStore(path.parent, None, reading=True)
+        return evaluations_of(store.records(agent).read(Evaluator.KIND)), store.lost
+    if path == store_path(path.parent) and path.exists():
+        raise JournalError(
+            f"{path} holds the records of all agents of a simulation: name one of them, such as "
+            f"{journal_path(path.parent, 0)}"
+        )
+    if not path.is_file():
+        raise FileNotFoundError(path)
+    journal = Journal(path, reading=True)
+    return evaluations_of(journal.read(Evaluator.KIND)), journal.lost
+
+
 def ended_a_run(folder: Path) -> str:
     """Return which evaluation was under way when the last process of a simulation ended.
 
     The text is empty if no evaluation was begun that has no score. Journals whose lock a process
     holds are left out: their evaluations still run.
     """
-    for path in sorted(folder.glob("agent-*[0-9].jsonl")):
+    if has_store(folder):
+        return _ended_in(SimulationStore(folder, None, Evaluator.BEGUN, reading=True))
+    for path in journals_in(folder):
         try:
             with exclusive(path):
                 journal = Journal(path, reading=True)
         except JournalBusyError:
             continue
-        made = {(e.round, e.play) for e in evaluations_of(journal.read(Evaluator.KIND))}
-        agent = int(path.stem.removeprefix("agent-"))
-        for (round, _), begun in unfinished(journal, made).items():
-            return f"agent {agent}, round {round}, {begun[0]['params']}"
-        together = begun_together(journal, Evaluator.BEGUN, Evaluator.INTERRUPTED) - made
-        for round, play in sorted(together):
-            return f"agent {agent}, round {round}, one of the evaluations from {play} on"
+        if found := _under_way(journal):
+            return f"agent {int(path.stem.removeprefix('agent-'))}, {found}"
+    return ""
+
+
+def _ended_in(store: SimulationStore) -> str:
+    """Return which evaluation in the journal of a simulation was under way."""
+    if found := begun_in(store):
+        return found
+    group = store.unfinished
+    if group is None:
+        return ""
+    return (
+        f"round {group.round}, one of the evaluations of {len(group.agents)} agents from "
+        f"{min(group.agents)} on"
+    )
+
+
+def begun_in(store: SimulationStore) -> str:
+    """Return which evaluation that was recorded before it began has no score."""
+    for agent in sorted(store.with_begun):
+        if found := _under_way(store.records(agent)):
+            return f"agent {agent}, {found}"
+    return ""
+
+
+def _under_way(records: Records) -> str:
+    """Return which evaluation of an agent was begun and has no score."""
+    made = {(e.round, e.play) for e in evaluations_of(records.read(Evaluator.KIND))}
+    for (round, _), begun in unfinished(records, made).items():
+        return f"round {round}, {begun[0]['params']}"
+    together = begun_together(records, Evaluator.BEGUN, Evaluator.INTERRUPTED) - made
+    for round, play in sorted(together):
+        return f"round {round}, one of the evaluations from {play} on"
     return ""
 
 

@@ -13,7 +13,7 @@ from flwr_fbo.core.settings import SettingsError
 #: The form of the names of runs in setup messages, which can never be a path.
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 #: The form of the names of journals; other files of an agent stand beside its journal.
-_JOURNAL = re.compile(r"agent-\d+\.jsonl")
+_JOURNAL = re.compile(r"agent-(\d+)\.jsonl")
 
 
 def home() -> Path:
@@ -38,6 +38,29 @@ def run_directory(name: str) -> Path:
 def agents_of(root: Path) -> Path:
     """Return the folder of the agents' journals in the directory of a run."""
     return root / "agents"
+
+
+def store_path(folder: Path) -> Path:
+    """Return the file of the records of all agents that lived in a simulation's process."""
+    return folder / "agents.jsonl"
+
+
+def has_store(folder: Path) -> bool:
+    """Return whether a folder has the journal of a whole simulation, or at least its head."""
+    path = store_path(folder)
+    return path.exists() or path.with_name(path.name + ".head").exists()
+
+
+def agent_of_file(name: str) -> int | None:
+    """Return the agent whose journal, or whose journal's head, has this name; None for others."""
+    found = _JOURNAL.fullmatch(name.removesuffix(".head"))
+    return None if found is None else int(found[1])
+
+
+def agents_with_files(folder: Path) -> list[int]:
+    """Return the agents with a journal of their own, or with the head of one."""
+    names = (path.name for path in folder.iterdir()) if folder.is_dir() else ()
+    return sorted({agent for name in names if (agent := agent_of_file(name)) is not None})
 
 
 def journals_in(folder: Path) -> list[Path]:

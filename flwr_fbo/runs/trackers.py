@@ -16,20 +16,18 @@ import importlib
 import math
 import os
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.evaluation import Evaluator, evaluations_of
+from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView
 from flwr_fbo.runs.files.directory import RunDirectory
-from flwr_fbo.runs.files.journal import Journal
 from flwr_fbo.runs.files.rounds import RoundTable
-from flwr_fbo.runs.history import RunHistory, cost_in_steps
-from flwr_fbo.runs.locations import journals_in
+from flwr_fbo.runs.history import RunHistory, cost_in_steps, histories_in
 
 #: The names of the trackers.
 TRACKERS = ("tensorboard", "wandb", "mlflow")
@@ -227,7 +225,7 @@ def track_directory(run_dir: Path | str, name: str) -> list[str]:
     # Who holds rounds.csv is the server, whose directory holds config.json.
     known = directory.holds_a_run
     rounds = RoundTable.read(directory.rounds, directory.identity) if known else []
-    journals = journals_in(directory.agents)
+    journals = histories_in(directory.agents)
     if not rounds and not journals:
         raise SettingsError(
             "`RUN` must hold rounds.csv or journals in a folder `agents`, "
@@ -235,8 +233,7 @@ def track_directory(run_dir: Path | str, name: str) -> list[str]:
         )
     config = directory.read_json("config.json") if known else {}
     parts = {"server": list(map(_round_numbers, rounds))} if rounds else {}
-    for path in journals:
-        parts[path.stem] = _evaluation_numbers(Journal(path, reading=True))
+    parts |= {name: _evaluation_numbers(made) for name, made in journals.items()}
     for part, rows in parts.items():
         tracker = tracker_named(name, directory.root, part=part)
         tracker.begin({k: v for k, v in config.items() if v != ""})
@@ -256,10 +253,10 @@ def _round_numbers(row: Mapping[str, str]) -> tuple[int, dict[str, float]]:
     return int(row["round"]), numbers
 
 
-def _evaluation_numbers(journal: Journal) -> list[tuple[int, dict[str, float]]]:
+def _evaluation_numbers(history: Sequence[Evaluation]) -> list[tuple[int, dict[str, float]]]:
     """Return the number of each evaluation of an agent, and what it showed."""
     rows, best = [], -math.inf
-    for number, made in enumerate(evaluations_of(journal.read(Evaluator.KIND))):
+    for number, made in enumerate(history):
         numbers = {"seconds": float(made.seconds), "failed": float(made.failed)}
         if made.reports:
             numbers |= {"steps": float(made.steps), "pruned": float(made.pruned)}

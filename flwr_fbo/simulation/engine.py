@@ -1,8 +1,10 @@
-"""The two engines that run a whole federation on one machine.
+"""The engines that run a whole federation on one machine: what calls the agents.
 
-``ray`` is Flower's simulation engine, in which a pool of worker processes computes the replies of
-the agents. ``inline`` runs the same strategy with the same agents in this process, without Ray and
-without messages, for small tasks, tests and benchmarks.
+``inline`` asks the agents one after another in this process, without messages. ``processes`` asks
+them in a pool of processes on all processors, without messages too. ``auto``, the default, measures
+the first evaluations inline, and uses processes where evaluations are slow
+(:mod:`flwr_fbo.simulation.automatic_agents`). ``ray`` is Flower's simulation engine, in which
+messages reach the agents in Ray's workers.
 """
 
 from __future__ import annotations
@@ -12,16 +14,18 @@ import logging
 import os
 import platform
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Literal, TypeAlias, get_args
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
 from flwr.serverapp import Grid, ServerApp
 
 from flwr_fbo.clients.client_app import simulated_client_app
+from flwr_fbo.clients.evaluation_job import EvaluationMeter
 from flwr_fbo.clients.tuning_client import EvaluationOptions
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.runs.callbacks import Callback
@@ -29,12 +33,19 @@ from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.history import ended_a_run
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.stopping import Stopper
+from flwr_fbo.simulation.automatic_agents import AutomaticAgents
 from flwr_fbo.simulation.in_process_agents import InProcessAgents
 from flwr_fbo.simulation.in_process_grid import SimulatedGrid
+from flwr_fbo.simulation.process_agents import (
+    ProcessAgents,
+    number_of_processes,
+    why_no_processes,
+)
 from flwr_fbo.strategies.base import FBOStrategy
+from flwr_fbo.strategies.local import LocalAgents
 from flwr_fbo.strategies.server_app import serve
 
-Engine: TypeAlias = Literal["ray", "inline"]
+Engine: TypeAlias = Literal["auto", "inline", "processes", "ray"]
 
 BackendInit: TypeAlias = dict[str, int | float | str | bool]
 
@@ -55,21 +66,22 @@ def run(
     engine: Engine,
     callbacks: Sequence[Callback] = (),
     stopper: Stopper | None = None,
+    say: Callable[[str], None] = lambda text: None,
 ) -> FBOStrategy:
     """Run a federation to its end, and return the strategy with the result.
 
-    Errors on the server's side are raised.
+    Errors on the server's side are raised. ``say`` takes the line of the engine ``auto`` that says
+    what it chose, and why.
     """
+    check_engine(engine)
     _silence_logs()
     agents = number_of_agents(spec)
     spec.task.check_agents(agents, spec.run.seed)
     spec.task.fetch()  # here, so that workers do not download the same files at the same time
-    # Evaluations are isolated if one has ended this run before.
-    isolated = engine == "inline" and bool(ended_a_run(directory.agents))
-    options = EvaluationOptions(spec.run.timeout, isolated, durable=False)
-    if engine == "inline":
-        grid = SimulatedGrid(InProcessAgents(spec.task, directory.agents, agents, options))
-        return serve(spec, grid, directory, callbacks, stopper)
+    if engine != "ray":
+        with _local_agents(spec, directory, engine, agents, say) as local:
+            return serve(spec, SimulatedGrid(local), directory, callbacks, stopper)
+    options = EvaluationOptions(spec.run.timeout, durable=False)
     clients = simulated_client_app(spec.task, directory.agents, options)
     served: list[FBOStrategy] = []
     app = ServerApp()
@@ -82,13 +94,50 @@ def run(
     return served[0]
 
 
+def check_engine(engine: str) -> None:
+    """Raise SettingsError for an engine that does not exist, or not on this machine."""
+    if engine not in get_args(Engine):
+        raise SettingsError(
+            f"`engine` must be one of {', '.join(get_args(Engine))}, but got {engine!r}"
+        )
+    reason = why_no_processes() if engine == "processes" else ""
+    if reason:
+        raise SettingsError(f"`engine` cannot be processes: {reason}")
+
+
+@contextlib.contextmanager
+def _local_agents(
+    spec: RunSpec, directory: RunDirectory, engine: Engine, agents: int, say: Callable[[str], None]
+) -> Iterator[LocalAgents]:
+    """Yield the agents of a run without messages; afterwards their processes have ended."""
+    ended, meter = ended_a_run(directory.agents), EvaluationMeter()
+    given = spec.task, directory.agents, agents
+    options = EvaluationOptions(spec.run.timeout, durable=False)
+    # An evaluation that has ended this run before may end a process of the pool, but not the run.
+    if engine == "auto" and (why_no_processes() or not (number_of_processes() > 1 or ended)):
+        engine = "inline"
+    local: ProcessAgents | AutomaticAgents
+    if engine == "processes" or (engine == "auto" and ended):
+        local = ProcessAgents(*given, options)
+    elif engine == "inline":
+        yield InProcessAgents(*given, replace(options, isolated=bool(ended)))
+        return
+    else:
+        inline = InProcessAgents(*given, replace(options, meter=meter))
+        local = AutomaticAgents(inline, meter, lambda: ProcessAgents(*given, options), say)
+    try:
+        yield local
+    finally:
+        local.close()
+
+
 def _run_with_ray(app: ServerApp, clients: ClientApp, agents: int) -> None:
     """Run both apps in Flower's simulation engine; raise SettingsError where Ray is missing."""
     if find_spec("ray") is None:
         raise SettingsError(
             "the engine ray needs the package ray, which is not installed: install "
             "flwr-fbo[simulation] if Ray has a wheel for Python "
-            f"{platform.python_version()} on this system, or use --engine inline"
+            f"{platform.python_version()} on this system, or use --engine auto"
         )
     _share_import_path()
     from flwr.simulation import run_simulation  # slow to import, and needed here only

@@ -1,10 +1,10 @@
 """The agents of a simulation in this process, which answer requests without messages.
 
 Each agent has the records, the seed and the checks that it has behind a message
-(:class:`~flwr_fbo.clients.tuning_client.TuningClient`). Between two requests an agent's evaluator
-and journal stay in memory, as far as there is room: the agent itself is made anew from them, as it
-is for every message. An agent's setup, task and journal come into being when the agent is first
-asked.
+(:class:`~flwr_fbo.clients.tuning_client.TuningClient`). The records of all agents are one file
+(:mod:`flwr_fbo.runs.files.simulation_store`). Between two requests an agent's evaluator and records
+stay in memory, as far as there is room: the agent itself is made anew from them, as it is for every
+message. An agent's setup, task and records come into being when the agent is first asked.
 """
 
 from __future__ import annotations
@@ -12,30 +12,43 @@ from __future__ import annotations
 import contextlib
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from flwr.app import Context, RecordDict
 
-from flwr_fbo.clients.tuning_client import EvaluationOptions, TuningClient
+from flwr_fbo.clients.tuning_client import EvaluationOptions, TuningClient, files_of
 from flwr_fbo.core.arrays import Array, Words
-from flwr_fbo.core.evaluation import Evaluator, Records
-from flwr_fbo.core.protocol import Reply, Request, Setup
+from flwr_fbo.core.evaluation import (
+    ENDED_ITS_PROCESS,
+    Evaluation,
+    Evaluator,
+    Records,
+    evaluations_of,
+)
+from flwr_fbo.core.evaluation_groups import GroupSize
+from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
+from flwr_fbo.core.time_limit import one_alarm
 from flwr_fbo.flower_versions import UserConfig
-from flwr_fbo.runs.files.journal_check import JournalOwner
-from flwr_fbo.runs.files.sole_journal import SoleJournal
-from flwr_fbo.runs.history import RunHistory
+from flwr_fbo.methods.owner import Owner
+from flwr_fbo.runs.files.arrangement import arrange
+from flwr_fbo.runs.files.journal_check import JournalError
+from flwr_fbo.runs.files.simulation_store import AgentRecords, SimulationStore
+from flwr_fbo.runs.history import RunHistory, begun_in
+from flwr_fbo.runs.locations import home
+from flwr_fbo.simulation.agents_together import AgentsTogether
 from flwr_fbo.simulation.in_process_grid import SERVER_NODE
 from flwr_fbo.tasks import Partition, Task
 
 A = TypeVar("A", Array, Words)
 
-#: The most agents whose evaluators and journals stay in memory.
+#: The most agents whose evaluators and records stay in memory.
 MOST_HELD = 200_000
-#: Kinds of records that an evaluator keeps, so that a journal need not keep them too.
+#: Kinds of records that an evaluator keeps, so that the store need not keep them too.
 _OF_EVALUATORS = (Evaluator.KIND, Evaluator.BEGUN, Evaluator.INTERRUPTED)
 
 
@@ -64,6 +77,18 @@ class InProcessAgents:
         """Return the number of each agent's node, by agent."""
         return range(SERVER_NODE + 1, SERVER_NODE + 1 + self._agents)
 
+    @property
+    def share_a_journal(self) -> bool:
+        """Return True: the agents of one process share a journal."""
+        return True
+
+    def split_journal(self, setup: Setup) -> list[str]:
+        """Give each agent a journal of its own, and return what was damaged.
+
+        Afterwards other processes answer for the agents, and these agents are not asked any more.
+        """
+        return self._client.split_journal(setup)
+
     def check(self, setup: Setup) -> None:
         """Raise an error for a setup with which these agents cannot work."""
         self._client.check(setup)
@@ -81,18 +106,25 @@ class InProcessAgents:
         first in the next round. Otherwise agents that use up the time of every round would keep
         the same others out for ever.
         """
-        started, replies = time.monotonic(), {}
+        started, replies = time.monotonic(), dict[int, Reply]()
         waited = [agent for agent in self._late if agent in requests]
         turn = [*waited, *(agent for agent in requests if agent not in self._late)]
-        for agent in turn:
-            if time.monotonic() - started >= seconds:
-                self._late.setdefault(agent)
-                continue
-            self._late.pop(agent, None)
-            partition = Partition(agent, self._agents, setup.seed, self._client.node(agent))
-            reply = self._client.answer_here(setup, _as_received(requests[agent]), partition)
-            replies[agent] = _as_sent(reply)
-            on_reply(len(replies))
+        with self._client.opened(), one_alarm():
+            while turn:
+                group = turn[: self._client.group_size]
+                answered = self._client.answer_group(
+                    setup,
+                    _as_received({agent: requests[agent] for agent in group}),
+                    lambda: time.monotonic() - started < seconds,
+                    lambda count: on_reply(len(replies) + count),
+                )
+                for agent in group:
+                    if agent in answered:
+                        self._late.pop(agent, None)
+                        replies[agent] = _as_sent(answered[agent])
+                    else:
+                        self._late.setdefault(agent)
+                turn = turn[len(group) :]
         return {agent: replies[agent] for agent in requests if agent in replies}
 
     def update(self, history: RunHistory) -> None:
@@ -101,7 +133,7 @@ class InProcessAgents:
 
 
 class _InProcessClient(TuningClient):
-    """The client of all agents: it keeps their journals open in memory instead of on the disk."""
+    """The client of all agents: their records share a journal, and stay in memory."""
 
     def __init__(self, task: Task, journals: Path, agents: int, options: EvaluationOptions) -> None:
         context = Context(
@@ -109,10 +141,16 @@ class _InProcessClient(TuningClient):
             run_config=UserConfig(),
         )  # fmt: skip
         super().__init__(context, task, journals, options)
-        self._agents = agents
-        self._held: OrderedDict[int, tuple[str, SoleJournal, Evaluator]] = OrderedDict()
-        self._grown: set[int] = set()  # agents whose journals may have grown
+        self._agents, self._folder = agents, journals
+        self._store: SimulationStore | None = None
+        self._of = ""  # the digest of the setup with which the evaluators were made
+        self._held: OrderedDict[int, tuple[AgentRecords, Evaluator]] = OrderedDict()
+        self._grown: set[int] = set()  # agents who may have new records
         self._asked = -1  # the agent that was asked last
+        self._size = GroupSize()
+        self._together: AgentsTogether | None = None  # the group that is asked
+        #: Agents in the middle of whose group the last process ended; None without suspicion.
+        self._suspects: set[int] | None = None
         journals.mkdir(parents=True, exist_ok=True)
 
     def node(self, agent: int) -> dict[str, int]:
@@ -121,16 +159,153 @@ class _InProcessClient(TuningClient):
 
     def update(self, history: RunHistory) -> None:
         """Add what was evaluated since the last call to a history."""
-        for agent in sorted(self._grown):
-            held = self._held.get(agent)
-            if held is None:
-                history.refresh([agent])
-            else:
-                history.follow(agent, held[1], held[2].history)
+        if self._store is not None:
+            history.follow(self._store, {n: self._evaluations(n) for n in sorted(self._grown)})
+        elif self._grown:
+            history.refresh()  # worker processes have written journals of their own
         self._grown.clear()
 
+    def split_journal(self, setup: Setup) -> list[str]:
+        """Move all records to one journal for each agent, and return what was damaged."""
+        if self._store is not None:
+            self._store.close()
+        self._store = None
+        self._held.clear()
+        return arrange(self._folder, setup.identity, shared=False)
+
+    def _evaluations(self, agent: int) -> list[Evaluation]:
+        """Return all evaluations of an agent."""
+        held = self._held.get(agent)
+        if held is not None:
+            return held[1].history
+        assert self._store is not None
+        return evaluations_of(self._store.records(agent).read(Evaluator.KIND))
+
+    # -- groups of agents ----------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[None]:
+        """Close the files of the records at the end."""
+        try:
+            yield
+        finally:
+            if self._store is not None:
+                self._store.close()
+
+    @property
+    def group_size(self) -> int:
+        """Return how many agents are asked together next.
+
+        Their evaluations take .05 s in all. An evaluation in a child process is recorded alone.
+        """
+        return 1 if self._options.isolated else self._size.next
+
+    def answer_group(
+        self,
+        setup: Setup,
+        requests: Mapping[int, Request],
+        in_time: Callable[[], bool],
+        on_reply: Callable[[int], None],
+    ) -> dict[int, Reply]:
+        """Return the replies of a group of agents, without those who are not asked in time.
+
+        Parameters
+        ----------
+        setup
+            The setup of the run.
+        requests
+            The requests of one round, by agent.
+        in_time
+            Returns whether the time of the round is not over.
+        on_reply
+            Called with the number of replies whenever there is one more.
+        """
+        store, replies = self._open_store(setup), dict[int, Reply]()
+        before, round = store.seconds, next(iter(requests.values())).round
+        try:
+            with store.group(round, requests):
+                self._together = AgentsTogether.of(setup, requests, partial(self._made, setup))
+                for agent, request in requests.items():
+                    if not in_time():
+                        break
+                    partition = self._partition(setup, agent)
+                    replies[agent] = self.answer_here(setup, request, partition)
+                    on_reply(len(replies))
+                if self._together is not None:  # replies of agents that have only evaluated
+                    replies |= self._together.replies(partial(self._declining_of, setup))
+        except JournalError as error:  # what could not be recorded did not happen
+            for agent in replies or requests:
+                replies[agent] = self._declining(error, setup, agent)
+        else:
+            self._size.note(len(requests), store.seconds - before)
+            self._acquit(replies)
+        finally:
+            self._together = None
+        return replies
+
+    def _declining_of(self, setup: Setup, agent: int, error: BaseException) -> Reply:
+        """Return the reply of an agent that declines because of an error."""
+        return self._declining(error, setup, agent)
+
+    def _open_store(self, setup: Setup) -> SimulationStore:
+        """Return the journal of all agents."""
+        if self._store is None:
+            self._store = SimulationStore(self._folder, setup.identity, Evaluator.BEGUN)
+            group = self._store.unfinished
+            if group is not None and not begun_in(self._store):
+                self._suspects = set(group.agents)
+        if setup.digest != self._of:
+            self._of = setup.digest
+            self._held.clear()
+        return self._store
+
+    def _acquit(self, answered: Collection[int]) -> None:
+        """Make evaluations in this process again, once all suspects have answered.
+
+        After a process ended in the middle of a group, evaluations are made in child processes. If
+        none of that group's ends its process, something else has ended the one before.
+        """
+        if self._suspects is None or self._store is None:
+            return
+        guilty = any(
+            evaluation.failure.startswith(ENDED_ITS_PROCESS)
+            for agent in self._suspects.intersection(answered)
+            for evaluation in self._evaluations(agent)
+        )
+        self._suspects -= set(answered)
+        if self._suspects and not guilty:
+            return
+        self._suspects = None
+        self._store.end_unfinished()
+        if not guilty:
+            self._options = replace(self._options, isolated=False)
+            self._held.clear()
+
+    # -- one agent -----------------------------------------------------------------------------
+
+    def _partition(self, setup: Setup, agent: int) -> Partition:
+        return Partition(agent, self._agents, setup.seed, self.node(agent))
+
+    def _made(self, setup: Setup, number: int, request: Request) -> Agent:
+        """Return an agent that was not asked yet."""
+        self._grown.add(number)  # opening records may close evaluations that have not ended
+        partition = self._partition(setup, number)
+        path, ledger, books = files_of(self._journal_folder(setup), number, home())
+        with contextlib.ExitStack() as stack:
+            owner = Owner(f"agent {number}", self.node(number), ledger, books, stack)
+            return super()._agent(setup, request.round, partition, owner, path)
+
+    def _agent(
+        self, setup: Setup, round: int, partition: Partition, owner: Owner, path: Path
+    ) -> Agent:
+        """Return the agent that answers a request: one made already, or one made now."""
+        made = None if self._together is None else self._together.take(partition.index)
+        if made is not None:
+            return made
+        return super()._agent(setup, round, partition, owner, path)
+
     def answer_here(self, setup: Setup, request: Request, partition: Partition) -> Reply:
-        """Return the reply of an agent; after a failure its files are read again."""
+        """Return the reply of an agent; after a failure its records are read again."""
         self._asked = partition.index
         self._grown.add(partition.index)
         try:
@@ -139,33 +314,44 @@ class _InProcessClient(TuningClient):
             self._held.pop(partition.index, None)
             raise
 
-    def _declining(self, error: BaseException, setup: Setup | None) -> Reply:
+    def _declining(
+        self, error: BaseException, setup: Setup | None, agent: int | None = None
+    ) -> Reply:
         # What is in memory may be half-way between two states.
-        self._held.pop(self._asked, None)
+        self._held.pop(self._asked if agent is None else agent, None)
         return super()._declining(error, setup)
 
     def _open_records(
         self, setup: Setup, partition: Partition, path: Path, stack: contextlib.ExitStack
     ) -> tuple[Records, Evaluator]:
-        """Return an agent's journal, which stays open until the request is answered."""
-        agent = partition.index
-        known = self._held.get(agent)
-        if known is None or known[0] != setup.digest:
-            owner = JournalOwner(setup.identity, agent)
-            journal = SoleJournal(path, owner, _OF_EVALUATORS, Evaluator.BEGUN)
-            known = setup.digest, journal, self._evaluator(setup, journal, partition)
-            journal.forget()
-            self._held[agent] = known
+        """Return an agent's records in the journal of all, and its evaluator."""
+        store, agent = self._open_store(setup), partition.index
+        store.reserve()
+        held = self._held.get(agent)
+        if held is None:
+            records = store.records(agent)
+            held = records, self._evaluator(setup, records, partition)
+            records.forget(_OF_EVALUATORS)
+            self._held[agent] = held
             while len(self._held) > MOST_HELD:
                 self._held.popitem(last=False)
-        _, journal, evaluator = known
-        journal.reserve()
-        stack.enter_context(journal.opened())
-        return journal, evaluator
+        return held
+
+    def _records_of_leg(self, setup: Setup, partition: Partition, path: Path) -> Records:
+        """Return all records of an agent, for a leg of a secure sum."""
+        return self._open_store(setup).records(partition.index)
 
 
-def _as_received(request: Request) -> Request:
-    """Return a request whose arrays the agent cannot change, as they are the server's own."""
+def _as_received(requests: Mapping[int, Request]) -> dict[int, Request]:
+    """Return requests whose arrays agents cannot change, as they are the server's own."""
+    # Agents who are asked the same share a request.
+    each = {id(request): request for request in requests.values()}
+    received = {key: _read_only_request(request) for key, request in each.items()}
+    return {agent: received[id(request)] for agent, request in requests.items()}
+
+
+def _read_only_request(request: Request) -> Request:
+    """Return a request whose arrays cannot be changed."""
     if not request.arrays and not request.words:
         return request
     arrays = {name: _read_only(array) for name, array in request.arrays.items()}

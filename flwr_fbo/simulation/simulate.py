@@ -35,7 +35,7 @@ from flwr_fbo.runs.spec import (
 )
 from flwr_fbo.runs.stopping import Stopper, finishing_on_interrupt
 from flwr_fbo.runs.summary import summary
-from flwr_fbo.simulation.engine import Engine, number_of_agents, run
+from flwr_fbo.simulation.engine import Engine, check_engine, number_of_agents, run
 from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.tasks import Task
 
@@ -50,7 +50,7 @@ def simulate(
     rounds: int = 20,
     *,
     seed: int = 0,
-    engine: Engine = "inline",
+    engine: Engine = "auto",
     compare: Sequence[str | FBOStrategy] = (),
     run_dir: Path | str | None = None,
     progress: TextIO | None = None,
@@ -73,8 +73,9 @@ def simulate(
     seed : int
         The seed of everything but privacy noise.
     engine : str
-        ``"inline"`` calls the agents one after another in this process; ``"ray"`` is Flower's
-        simulation engine.
+        ``"inline"`` asks the agents one after another in this process, ``"processes"`` in a pool
+        of processes on all processors, and ``"ray"`` is Flower's simulation engine. ``"auto"``
+        measures the first evaluations, and uses processes where evaluations are slow.
     compare : sequence of str or FBOStrategy
         Strategies to compare with, at equal numbers of evaluations: ``"alone"`` (the same agent
         without the others), ``"tpe"`` (Optuna), ``"random"`` or any other. Settings follow the
@@ -115,7 +116,7 @@ def resume(
     run_dir: Path | str,
     task: Task | type[Task] | None = None,
     *,
-    engine: Engine = "inline",
+    engine: Engine = "auto",
     progress: TextIO | None = None,
     callbacks: Sequence[Callback] = (),
     **changes: Any,
@@ -156,6 +157,7 @@ def resume(
     >>> resume(folder, task=hill, rounds=5).rounds
     5
     """
+    check_engine(engine)
     directory = RunDirectory(run_dir)
     changed = {kebab(name): value for name, value in changes.items()}
     directory.read_json("config.json")  # raises before a lock is made where there is no run
@@ -184,7 +186,7 @@ def _resume(
         ended = ended_a_run(directory.agents)
         if ended:
             text = f"an evaluation ended the last process, or ended with that process: {ended}"
-            how = "; evaluations are now made in child processes" if engine == "inline" else ""
+            how = "" if engine == "ray" else "; evaluations are now made in child processes"
             _print_line(progress, text + how)
         if "rounds" in changed and getattr(spec.settings, "private", False):
             _print_line(progress, "more rounds make no further release, and cost no privacy")
@@ -213,6 +215,7 @@ def _simulate(
     callbacks: Sequence[Callback] = (),
 ) -> Result:
     """Run a federation and its baselines, after a check of all settings."""
+    check_engine(engine)
     spec = RunSpec.from_mapping(given)
     if compare and spec.run.answer_within is not None:
         raise SettingsError(
@@ -266,8 +269,9 @@ def _compared(
     if spec.method.server_class.counts_rounds:
         rounds = min(rounds, max(0, len(result.history.evaluations) - 1))
     ours = RunHistory(directory.agents, number_of_agents(spec)).refresh().evaluations
-    # Short evaluations are made here, as the engine takes seconds to start.
-    if sum(e.seconds for history in ours for e in history) < WORTH_AN_ENGINE:
+    # Short evaluations are made here, as Ray takes seconds to start.
+    seconds = sum(e.seconds for history in ours for e in history)
+    if engine == "ray" and seconds < WORTH_AN_ENGINE:
         engine = "inline"
     others: dict[str, Result] = {}
     savings: dict[str, Saving] = {}
@@ -363,8 +367,9 @@ def _run_to_result(
     views = progress_views(progress, baseline)
     with finishing_on_interrupt(stopper, progress), views as watchers:
         strategy = _run_and_wait(
-            spec, directory, engine, [*watchers, *callbacks], stopper, progress
-        )
+            spec, directory, engine, [*watchers, *callbacks], stopper,
+            None if baseline else progress,
+        )  # fmt: skip
     result = strategy.result
     assert result is not None
     assert result.details is not None
@@ -384,11 +389,15 @@ def _run_and_wait(
     A simulation leaves no process behind. Ctrl-C during the wait, or a second Ctrl-C before it,
     ends the evaluations.
     """
+
+    def say(text: str) -> None:
+        _print_line(progress, text)
+
     if spec.run.answer_within is None:
-        return run(spec, directory, engine, callbacks, stopper)
+        return run(spec, directory, engine, callbacks, stopper, say)
     journals = [journal_path(directory.agents, n) for n in range(number_of_agents(spec))]
     try:
-        strategy = run(spec, directory, engine, callbacks, stopper)
+        strategy = run(spec, directory, engine, callbacks, stopper, say)
     except BaseException:  # also Ctrl-C: no worker may outlive the simulation
         wait_for_workers(journals, lambda: True)
         raise

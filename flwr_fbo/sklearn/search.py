@@ -25,13 +25,8 @@ from flwr_fbo.core.space import Space
 from flwr_fbo.runs.result import Result
 from flwr_fbo.simulation.engine import Engine
 from flwr_fbo.simulation.simulate import simulate
+from flwr_fbo.tasks.metrics import known_range
 from flwr_fbo.tasks.task import Params, Partition, Task
-
-#: Names of scores that lie in [0, 1], whatever the data.
-BOUNDED = frozenset(
-    {"accuracy", "balanced_accuracy", "average_precision", "roc_auc", "f1", "f1_macro"}
-    | {"f1_micro", "f1_weighted", "precision", "recall", "jaccard", "roc_auc_ovr", "roc_auc_ovo"}
-)
 
 
 def _estimators_have(name: str) -> Any:
@@ -71,8 +66,8 @@ class FederatedSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         Lowest and highest possible score. Known scores such as ``accuracy`` need none.
     random_state : int
         The seed of the search. The noise of a private search does not depend on it.
-    engine : {'inline', 'ray'}
-        The engine of the simulation.
+    engine : {'auto', 'inline', 'processes', 'ray'}
+        The engine of the simulation, see :func:`~flwr_fbo.simulate`.
 
     Attributes
     ----------
@@ -117,7 +112,7 @@ class FederatedSearchCV(MetaEstimatorMixin, BaseEstimator):  # type: ignore[misc
         refit: bool = True,
         score_range: tuple[float, float] | None = None,
         random_state: int = 0,
-        engine: Engine = "inline",
+        engine: Engine = "auto",
     ) -> None:
         self.estimator, self.space, self.scoring, self.cv = estimator, space, scoring, cv
         self.strategy, self.epsilon, self.rounds, self.settings = (
@@ -280,9 +275,9 @@ class _SearchTask(Task):
         self._space = space if isinstance(space, Space) else Space(space)
         self._search, self._parties = search, parties
         accuracy = search.scoring is None and is_classifier(search.estimator)
-        bounded = accuracy or (isinstance(search.scoring, str) and search.scoring in BOUNDED)
-        self.score_range = search.score_range or ((0.0, 1.0) if bounded else None)
         self.metric = search.scoring if isinstance(search.scoring, str) else "score"
+        known = known_range("accuracy" if accuracy else self.metric)
+        self.score_range = search.score_range or known
 
     @property
     def space(self) -> Space:

@@ -21,6 +21,7 @@ from flwr_fbo.methods.registry import find_method
 from flwr_fbo.report.tree import tree_svg
 from flwr_fbo.runs.callbacks import Callback, RoundReport
 from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.arrangement import arrange
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.journal import journal_path
 from flwr_fbo.runs.files.owner_secret import mended_secret, secret_path
@@ -35,6 +36,7 @@ from flwr_fbo.runs.sizes import check_sizes
 from flwr_fbo.runs.spec import RunSettings, RunSpec, node_ids_of, settings_to_store
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.strategies.explicit import StrategyOptions
+from flwr_fbo.strategies.local import local_agents
 from flwr_fbo.strategies.result import TuningResult
 from flwr_fbo.strategies.roster import Roster
 from flwr_fbo.strategies.rounds import Rounds, count_nodes
@@ -285,6 +287,8 @@ class FBOStrategy(Strategy):
         parameters = replace(parameters, run=directory.identity)
         self.open_run(parameters, directory.store)
         self._check_ledger(directory)
+        if self._history is not None:
+            self._arrange_journals(directory, grid)
         self._reconcile(directory)
         # Written before the first message, so that the guarantee is known whatever happens next.
         self._write_statement(directory)
@@ -354,6 +358,16 @@ class FBOStrategy(Strategy):
         for damage in found:
             logger.warning("damaged file: %s", damage)
         self.damages += [damage for damage in found if damage not in self.damages]
+
+    def _arrange_journals(self, directory: RunDirectory, grid: Grid) -> None:
+        """Move the records of a simulation's agents to the journals that its engine uses."""
+        # A worker process, which an agent with `answer-within` has, writes a journal of its own.
+        local = local_agents(grid)
+        alone = local is None or not local.share_a_journal
+        shared = not alone and self.options.answer_within is None
+        for damage in arrange(directory.agents, directory.identity, shared=shared):
+            logger.warning("damaged file: %s", damage)
+            self.damages.append(damage)
 
     def _mend_secrets(self, directory: RunDirectory) -> list[str]:
         """Renew the lost secrets of a simulation's parties, and return what was renewed."""

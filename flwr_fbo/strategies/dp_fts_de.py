@@ -155,6 +155,11 @@ class DPFTSDE(FBOStrategy):
         For runs without privacy: a mean that a dishonest minority cannot move far.
     robust_trim : float
         Share of the weight that a trimmed mean leaves out at each end (in [0, 0.5)).
+    finalists : int
+        Number of settings that all agents evaluate in the last rounds, to recommend one to all; 0
+        recommends from the shared function alone (>= 0).
+    final_round : int | None
+        Round in which agents share their scores of the finalists; the last where unset (>= 1).
     noise_seed : int | None
         Seed of the privacy noise, for research only: the run is then NOT PRIVATE (>= 0).
 
@@ -238,5 +243,7 @@ class DPFTSDE(FBOStrategy):
         advice: Literal["last", "average", "recent"] = "recent",
         robust: Literal["none", "trimmed-mean", "geometric-median"] = "none",
         robust_trim: float = 0.2,
+        finalists: int = 0,
+        final_round: int | None = None,
         noise_seed: int | None = None,
     ) -> None: ...

@@ -24,6 +24,10 @@ class LocalAgents(Protocol):
     def nodes(self) -> Sequence[int]:
         """Return the number of each agent's node, by agent."""
 
+    @property
+    def share_a_journal(self) -> bool:
+        """Return whether the records of all agents are in one journal."""
+
     def check(self, setup: Setup) -> None:
         """Raise an error for a setup with which these agents cannot work."""
 

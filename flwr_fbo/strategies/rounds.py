@@ -254,10 +254,11 @@ class Rounds:
     def messages(self) -> list[Message]:
         """Return the messages of the next round, and open that round."""
         self._open_round()
+        encoder = wire.ArrayEncoder()
         # A list and no generator: the grid of a deployment reads the messages twice.
         return [
             Message(
-                wire.encode_request(request, self.setup.digest),
+                wire.encode_request(request, self.setup.digest, encoder),
                 self.roster.node(agent),
                 self._registration.door(agent),
                 ttl=self._parameters.timeout,  # no agent works for a round that is over

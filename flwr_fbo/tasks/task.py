@@ -118,9 +118,10 @@ class Task(ABC):
 
     #: Name of the task for people; where empty, the class's name in lower case without "Task".
     label: ClassVar[str] = ""
-    #: What the score measures, for people: "auc", "accuracy", "negative log loss".
+    #: What the score measures: "auc", "accuracy", "negative log loss".
     metric: str = "score"
     #: Bounds of the score, None where the score has none; Fed-PNE and local privacy need bounds.
+    #: Where unset, ``dp-fts-de`` takes 0 to 1 for metrics such as an accuracy (tasks/metrics.py).
     score_range: tuple[float, float] | None = None
     #: Number of parties in the data set; None where the data can be divided among any number.
     parties: int | None = None

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from typer.testing import CliRunner
 
 from flwr_fbo.cli.main import app
 from flwr_fbo.runs.files.directory import RunDirectory
+from tests.command import flwr_fbo, run_json
 
 OWN_TASK = """
 from flwr_fbo.core.space import Float
@@ -38,19 +37,6 @@ FAULTY = {
     "names": "from flwr_fbo import Float, task\n\n@task(space={'x': Float(0.0, 1.0)})\n"
     "def t(params, dta):\n    return 1.0\n",
 }
-
-
-def flwr_fbo(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    # -P: like the installed command, Python does not look for modules where one is by itself.
-    command = [sys.executable, "-P", "-c", "from flwr_fbo.cli.main import main; main()", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, cwd=cwd, timeout=600)
-
-
-def run_json(cwd: Path, task: str, *arguments: str, engine: str = "inline") -> dict[str, Any]:
-    done = flwr_fbo("run", task, *arguments, "--engine", engine, "--json", cwd=cwd)
-    assert done.returncode == 0, done.stderr
-    found: dict[str, Any] = json.loads(done.stdout)
-    return found
 
 
 QUICK = ("--agents", "3", "--rounds", "2", "--seed", "5", "--set", "initial-points=2")
@@ -120,7 +106,9 @@ def test_a_task_of_ones_own_runs(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_through_flowers_simulation_engine(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_TASK)
-    done = flwr_fbo("run", "mine:hill", *QUICK, "--engine", "ray", "--json", cwd=tmp_path)
+    done = flwr_fbo(
+        "run", "mine:hill", *QUICK, "--engine", "ray", "--json", cwd=tmp_path, fresh=True
+    )
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[0] == "Registering 3 agents ..."
     assert "DEPRECATED" not in done.stderr
@@ -133,7 +121,7 @@ def test_for_people_prints_progress_and_a_summary(tmp_path: Path) -> None:
     done = flwr_fbo(
         "run", "digits", *QUICK, "--epsilon", "5", "--engine", "inline",
         "--compare", "alone,tpe", "--compare", "dp-fts-de epsilon=2 releases=0,1",
-        "--run-dir", "here", cwd=tmp_path,
+        "--run-dir", "here", cwd=tmp_path, fresh=True,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     # The first line is ours and plain, on either engine.
@@ -275,7 +263,7 @@ def fragile(params):
 
 
 def test_only_a_run_can_be_resumed(tmp_path: Path) -> None:
-    done = flwr_fbo("resume", "nothing", cwd=tmp_path)
+    done = flwr_fbo("resume", "nothing", cwd=tmp_path, fresh=True)
     assert done.returncode == 2
     assert "config.json" in done.stderr
 

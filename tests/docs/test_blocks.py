@@ -8,6 +8,7 @@ unseen.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -19,7 +20,9 @@ from pathlib import Path
 
 import pytest
 
+from docs.blocks import fixed_ports
 from tests.docs.pages import PAGES, ROOT, RUN, SHOWN, blocks, name_of
+from tests.flower.processes import free_ports
 
 #: How many blocks of commands or code of a page are not run with it.
 NOT_RUN = {
@@ -61,47 +64,84 @@ class Fresh:
     """A clean clone whose environment the README's first command made."""
 
     clone: Path
-    home: Path
 
-    @property
-    def variables(self) -> dict[str, str]:
-        """The variables of a shell with this environment active, and a home of its own."""
+    def variables(self, home: Path) -> dict[str, str]:
+        """Return the variables of a shell with this environment active, and a home of its own."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "VIRTUAL_ENV"))}
+        link, control = free_ports(2)
         return {
             **kept,
             "PATH": f"{self.clone / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}",
-            "HOME": str(self.home),
-            "FLWR_HOME": str(self.home / ".flwr"),
-            "FLWR_FBO_HOME": str(self.home / ".flwr-fbo"),
+            "HOME": str(home),
+            "FLWR_HOME": str(home / ".flwr"),
+            "FLWR_FBO_HOME": str(home / ".flwr-fbo"),
             "FLWR_TELEMETRY_ENABLED": "0",
+            # Two pages that run at the same time have a SuperLink each.
+            "FLWR_LOCAL_SUPERLINK_HTTP_API_PORT": str(link),
+            "FLWR_LOCAL_CONTROL_API_PORT": f"127.0.0.1:{control}",
         }
 
-    def leave(self) -> None:
-        """End what blocks left running: Flower keeps a SuperLink for `flwr run`."""
-        listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,args="], capture_output=True)
-        for line in listed.stdout.decode(errors="replace").splitlines():
-            pid, _, arguments = line.strip().partition(" ")
-            if str(self.home) in arguments or f"{self.clone}/.venv/bin/flower" in arguments:
+
+def leave(home: Path) -> None:
+    """End what the blocks of a page left running: Flower keeps a SuperLink for `flwr run`."""
+    # With their variables, by which the processes of this page are told from those of others.
+    listed = subprocess.run(["ps", "axeww", "-o", "pid=,command="], capture_output=True)
+    for line in listed.stdout.decode(errors="replace").splitlines():
+        pid, _, command = line.strip().partition(" ")
+        if f"{home}/" in command and int(pid) != os.getpid():
+            with contextlib.suppress(ProcessLookupError):
                 os.kill(int(pid), signal.SIGKILL)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fresh]:
-    folder = tmp_path_factory.mktemp("fresh")
-    made = Fresh(folder / "flwr-fbo", folder / "home")
-    made.home.mkdir()
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(made.clone)], check=True)
-    (first,) = [b for b in blocks(made.clone / "README.md") if "main command" in b.mark]
+    """Make the environment once for all workers; the last one that leaves removes it.
+
+    `.ci/run` has run the README's first command already, and says where in FLWR_FBO_FRESH.
+    """
+    if made := os.environ.get("FLWR_FBO_FRESH"):
+        yield Fresh(Path(made))
+        return
+    worker = os.environ.get("PYTEST_XDIST_WORKER", "")
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if worker else base) / "fresh"
+    user = folder / f"user-{worker}"
+    with locked(folder):
+        if not (folder / "made").exists():
+            shutil.rmtree(folder, ignore_errors=True)  # what was left of an attempt that failed
+            make(folder)
+        user.touch()
+    yield Fresh(folder / "flwr-fbo")
+    with locked(folder):
+        user.unlink()
+        if not list(folder.glob("user-*")):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let the block run in one process at a time."""
+    import fcntl  # not on Windows, where nothing of this runs
+
+    with (folder.parent / f"{folder.name}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def make(folder: Path) -> None:
+    """Do what the README says first, in a clean clone."""
+    clone, home = folder / "flwr-fbo", folder / "home"
+    home.mkdir(parents=True)
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
+    (first,) = [b for b in blocks(clone / "README.md") if "main command" in b.mark]
     done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", first.text], cwd=made.clone,
-        env={**made.variables, "PATH": os.environ["PATH"]},
+        ["bash", "-euo", "pipefail", "-c", first.text], cwd=clone,
+        env={**Fresh(clone).variables(home), "PATH": os.environ["PATH"]},
         capture_output=True, text=True, timeout=3600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
     assert "evaluations to" in done.stdout  # the table at the end
-    yield made
-    made.leave()
-    shutil.rmtree(folder, ignore_errors=True)
+    (folder / "made").touch()
 
 
 @pytest.mark.slow
@@ -109,7 +149,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Fresh]:
 def test_the_printed_code_runs_in_a_fresh_environment(
     page: Path, fresh: Fresh, tmp_path: Path
 ) -> None:
-    folder = tmp_path / "flwr-fbo"
+    folder, home = tmp_path / "flwr-fbo", tmp_path / "home"
+    home.mkdir()
     subprocess.run(["git", "clone", "-q", str(fresh.clone), str(folder)], check=True)
     to_run = [
         {"line": b.line, "language": b.language, "text": b.text}
@@ -119,15 +160,15 @@ def test_the_printed_code_runs_in_a_fresh_environment(
     (folder / "blocks.json").write_text(json.dumps(to_run))
     shutil.copy(RUNNER, folder / "runner.py")
     log = tmp_path / "log"
-    with log.open("wb") as out:
+    with fixed_ports(page.read_text()), log.open("wb") as out:
         process = subprocess.Popen(
             [fresh.clone / ".venv" / "bin" / "python", "runner.py", "blocks.json"], cwd=folder,
-            env=fresh.variables, stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
+            env=fresh.variables(home), stdout=out, stderr=subprocess.STDOUT, start_new_session=True,
         )  # fmt: skip
         try:
             code = process.wait(timeout=3600)
         finally:
-            fresh.leave()
+            leave(home)
             if process.poll() is None:
                 os.killpg(process.pid, signal.SIGKILL)
     assert code == 0, log.read_text(errors="replace")[-6000:]

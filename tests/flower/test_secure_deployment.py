@@ -190,7 +190,7 @@ def test_one_of_five_dies_in_each_leg_and_swapped_keys_are_refused(tmp_path: Pat
 
         # The server, or whoever holds another key, speaks in the place of party 4.
         victim.terminate()
-        victim.wait(30)
+        victim.wait(300)
         running.until(lambda: len(made.link.online()) < NODES, 400)
         start_node(running, port, last, ports[last], NODES, "SWAPPED=1")
         # The SuperNode authenticates as before; what it signs its masks' keys with is another key.

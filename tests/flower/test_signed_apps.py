@@ -172,7 +172,7 @@ def test_a_node_without_trusted_keys_says_what_that_means(tmp_path: Path) -> Non
         d = Deployment(running)
         (tmp_path / "keys" / "trusted.yaml").unlink()
         refused = d.node(1)
-        assert refused.wait(60) == 1
+        assert refused.wait(600) == 1
         assert "trusted.yaml is missing" in running.log(refused)
         allowed = d.node(1, "UNSIGNED_APPS=1")
         assert "round 1/1  replies 1/1" in d.run(str(changed_app(tmp_path, "2.0.0")))

@@ -115,6 +115,31 @@ def test_a_request_arrives_as_it_was_sent(values: dict[str, Any], advice: np.nda
     np.testing.assert_array_equal(got.request.arrays["advice"], advice)
 
 
+def test_an_array_that_the_requests_of_a_round_share_is_encoded_once() -> None:
+    shared, encoder = np.arange(3.0), wire.ArrayEncoder()
+    requests = [Request("step", 7, {"n": n}, {"advice": shared, "own": np.ones(n)}) for n in (1, 2)]
+    contents = [wire.encode_request(request, "digest", encoder) for request in requests]
+    first, second = (content[wire.PARAMETERS] for content in contents)
+    assert first is not second  # nobody's message changes with another one
+    assert first["0"] is second["0"]
+    for request, content in zip(requests, contents, strict=True):
+        got = through_fit(content).request
+        assert got is not None
+        for name, array in request.arrays.items():
+            np.testing.assert_array_equal(got.arrays[name], array)
+        got.arrays["advice"][0] = 9.0  # what an agent does to its copy is nobody else's
+    assert shared.tolist() == [0.0, 1.0, 2.0]
+
+
+def test_an_encoder_takes_no_new_array_for_an_old_one() -> None:
+    encoder = wire.ArrayEncoder()
+    for value in range(50):  # each array could be where the one before was
+        content = wire.encode_request(Request("step", 1, {}, {"a": np.full(3, value)}), "", encoder)
+        got = through_fit(content).request
+        assert got is not None
+        assert got.arrays["a"].tolist() == [value] * 3
+
+
 def test_a_request_without_arrays_arrives() -> None:
     got = through_fit(wire.encode_request(Request("explore", 0, {"count": 3}), "d"))
     assert got.request is not None

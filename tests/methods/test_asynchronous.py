@@ -35,7 +35,7 @@ class Slow:
 
     def _wait(self, params, rng):
         self.begun.release()
-        assert self.gate.acquire(timeout=20)
+        assert self.gate.acquire(timeout=300)
         return self.function(params, rng)
 
     def answer(self, request):
@@ -45,7 +45,7 @@ class Slow:
         """Let evaluations end, and wait until the work on the request is over."""
         for _ in range(count):
             self.gate.release()
-        self.background.wait(20)
+        self.background.wait(300)
         assert not self.background.busy()
 
     def made(self):

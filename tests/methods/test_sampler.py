@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from flwr_fbo.methods.thompson.shared_function import SharedFunction, shared_fun
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import GaussianProcess
 from flwr_fbo.models.kernels import SquaredExponential
+from flwr_fbo.models.score_scale import standardise_scores
 from flwr_fbo.search.regions import Regions, split_space
 
 from .thompson_harness import SQUARE
@@ -373,6 +375,32 @@ def test_odd_scores_with_any_shared_scale_do_not_break_it(scores, scale):
         assert message.shape == (chosen.vector_length,)
         # rounding of a norm
         assert np.linalg.norm(message) <= chosen.max_norm * (1 + 1e-12)
+
+
+def test_what_others_say_of_another_range_of_scores_is_not_believed():
+    # An accuracy in percent in a run whose range is 0 to 1: the shared mean and spread are of
+    # scores that were cut to this range.
+    chosen = ThompsonSettings(
+        features=30, acquisition="improvement", advice_use="prior", message="mean",
+        reward_low=0.0, reward_high=1.0,
+    )  # fmt: skip
+    weights = np.random.default_rng(2).normal(size=(1, 30)) / 4
+    points = SQUARE.sample(4, np.random.default_rng(1))
+
+    def targets(scores, reward_high=1.0):
+        stated = replace(chosen, reward_high=reward_high)
+        sampler = sampler_on(SQUARE, stated)
+        shared = shared_function_of(np.hstack([weights, [[0.7, 0.0]]]), Regions((1, 1)), stated)
+        sampler.set_shared_function(shared)
+        for unit, score in zip(points, scores, strict=True):
+            sampler.tell(unit, score)
+        return sampler.own_model.targets()
+
+    percent = np.array([70.0, 75.0, 80.0, 85.0])
+    assert targets(percent) == pytest.approx(standardise_scores(percent))
+    assert targets(percent, 100.0) != pytest.approx(standardise_scores(percent))
+    # noise that takes a score out of the range a little is no sign of another range
+    assert targets(percent / 80.0) != pytest.approx(standardise_scores(percent))
 
 
 def test_a_point_repeated_many_times_is_no_obstacle():

@@ -12,6 +12,8 @@ from typer.testing import CliRunner
 
 from flwr_fbo import Float, Int, Result, resume, simulate, task
 from flwr_fbo.cli.main import app
+from flwr_fbo.runs.files.arrangement import arrange
+from flwr_fbo.runs.files.directory import RunDirectory
 
 
 @task(space={"x": Float(1e-3, 1.0, log=True), "n": Int(1, 5)})
@@ -69,6 +71,7 @@ def test_a_party_names_its_task(tmp_path: Path) -> None:
     simulate(partly, agents=2, rounds=1, initial_points=2, strategy="random", run_dir=run)
     party = tmp_path / "party"
     (party / "agents").mkdir(parents=True)
+    arrange(run / "agents", RunDirectory(run).identity, shared=False)
     shutil.copy(run / "agents" / "agent-0001.jsonl", party / "agents")
     done = CliRunner().invoke(app, ["export", str(party), "--storage", storage])
     assert done.exit_code == 2

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -22,6 +20,7 @@ from flwr_fbo.privacy.events import (
     to_dict,
 )
 from flwr_fbo.privacy.ledger import Ledger, LedgerError, LedgerLike, MemoryLedger
+from tests.command import forked_python
 
 HEADER = {"run": "a7", "agents": 200, "delta": 0.003, "regions": [2, 3]}
 EVENTS: list[Event] = [
@@ -355,8 +354,7 @@ print(Dying.calls)
 
 
 def run_until_killed(path: Path, sent: Path, fatal: int, keep: float) -> int:
-    command = [sys.executable, "-c", VICTIM, str(path), str(sent), str(fatal), str(keep)]
-    return subprocess.run(command, check=False, capture_output=True, timeout=60).returncode
+    return forked_python(VICTIM, str(path), str(sent), str(fatal), str(keep)).returncode
 
 
 def releases(sent: Path) -> int:

@@ -15,7 +15,7 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.registry import find_method, method_names
 from flwr_fbo.privacy.calibration import gaussian_epsilon
 from flwr_fbo.privacy.statement import DELTAS, PrivacyStatement
-from tests.cli.test_cli import flwr_fbo
+from tests.command import flwr_fbo
 
 SPACE = Space({"x": Float(0.0, 1.0)})
 PRIVATE: dict[str, dict[str, Any]] = {

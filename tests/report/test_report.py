@@ -21,7 +21,7 @@ from flwr_fbo.report.importance import ranks
 from flwr_fbo.report.runs import best_so_far
 from flwr_fbo.report.svg import Chart, linear_axis
 from flwr_fbo.runs.files import RunDirectoryError
-from tests.cli.test_cli import flwr_fbo
+from tests.command import flwr_fbo
 
 CHROMIUM = next(
     (found for name in ("chromium", "chromium-browser", "google-chrome", "chrome")

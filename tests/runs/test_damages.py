@@ -17,6 +17,7 @@ from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.core.settings import SettingsError, kebab
 from flwr_fbo.report.runs import read_run
 from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.arrangement import arrange
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.journal_check import JournalError
 from flwr_fbo.runs.files.rounds import RoundTable
@@ -28,7 +29,7 @@ from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies.server_app import serve
-from tests.cli.test_cli import flwr_fbo as command
+from tests.command import flwr_fbo as command
 
 made: list[float] = []
 
@@ -69,7 +70,12 @@ def crashed(made_runs: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def finished(made_runs: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(made_runs / "finished", tmp_path / "run"))
+    return Path(shutil.copytree(made_runs / "finished", tmp_path / "finished"))
+
+
+def to_journals_of_agents(run: Path) -> None:
+    """Give each agent a journal of its own, as with the engine `ray`."""
+    arrange(run / "agents", RunDirectory(run).identity, shared=False)
 
 
 def flip(path: Path, place: float = 0.5) -> None:
@@ -82,10 +88,19 @@ def flip(path: Path, place: float = 0.5) -> None:
 
 @pytest.mark.parametrize(
     "name",
-    ["config.json", "space.json", "checkpoint.npz", "ledger.jsonl", "agents/agent-0001.jsonl"],
+    [
+        "config.json",
+        "space.json",
+        "checkpoint.npz",
+        "ledger.jsonl",
+        "agents/agents.jsonl",
+        "agents/agent-0001.jsonl",
+    ],
 )
 def test_a_flipped_bit_is_refused_at_the_start(crashed: Path, name: str) -> None:
     """The error names the file and what to do, and comes before anything is evaluated."""
+    if name == "agents/agent-0001.jsonl":
+        to_journals_of_agents(crashed)
     flip(crashed / name)
     made.clear()
     for _ in range(2):
@@ -299,26 +314,40 @@ def test_a_run_that_goes_on_and_dies_is_not_taken_for_finished(finished: Path) -
 
 
 @pytest.mark.parametrize(
-    "name", ["checkpoint.npz", "rounds.csv", "agents/agent-0000.jsonl", "space.json"]
+    "name",
+    [
+        "checkpoint.npz",
+        "rounds.csv",
+        "agents/agents.jsonl",
+        "agents/agent-0000.jsonl",
+        "space.json",
+    ],
 )
 def test_files_of_another_run_of_the_same_settings_are_refused_or_said(
-    crashed: Path, made_runs: Path, name: str
+    crashed: Path, finished: Path, name: str
 ) -> None:
-    shutil.copy(made_runs / "finished" / name, crashed / name)
+    if "agent-" in name:
+        to_journals_of_agents(crashed)
+        to_journals_of_agents(finished)
+    shutil.copy(finished / name, crashed / name)
     if name == "rounds.csv":
         (damage,) = resume(crashed, hill).damages
         assert "or of another run" in damage
         return
-    other = r"but (is|holds those) of|holds other records"
+    other = r"but (is|holds those) of|holds other records|missing or replaced"
     with pytest.raises((RunDirectoryError, JournalError), match=other):
         resume(crashed, hill)
 
 
-@pytest.mark.parametrize("name", ["agent-0000.jsonl", "agent-0000.jsonl.head"])
+@pytest.mark.parametrize(
+    "name", ["agents.jsonl", "agents.jsonl.head", "agent-0000.jsonl", "agent-0000.jsonl.head"]
+)
 def test_a_lost_journal_is_said_and_its_evaluations_are_not_counted(
     crashed: Path, name: str
 ) -> None:
-    for path in crashed.glob("agents/agent-0000.jsonl*"):
+    if "agent-" in name:
+        to_journals_of_agents(crashed)
+    for path in crashed.glob(f"agents/{name.removesuffix('.head')}*"):
         if path.name == name or name.endswith("jsonl"):
             path.unlink()
     found = resume(crashed, hill)
@@ -326,7 +355,7 @@ def test_a_lost_journal_is_said_and_its_evaluations_are_not_counted(
         assert found.damages == ()
         assert found.complete
         return
-    assert any("agent-0000.jsonl lost" in damage for damage in found.damages)
+    assert any("agents.jsonl lost" in damage for damage in found.damages)
     assert not found.complete
 
 
@@ -337,7 +366,7 @@ def test_a_new_run_of_an_old_name_does_not_take_the_old_journals(
     settings: dict[str, Any] = {"agents": 2, "strategy": "random", "rounds": 2}
     simulate(hill, run_dir=tmp_path / "run", seed=1, **settings)
     shutil.copytree(tmp_path / "run" / "agents", tmp_path / "new" / "agents")
-    with pytest.raises(JournalError, match=r"agent-0000\.jsonl .* another `run-name`"):
+    with pytest.raises(JournalError, match=r"agents\.jsonl .* another `run-name`"):
         simulate(hill, run_dir=tmp_path / "new", seed=2, **settings)
 
 

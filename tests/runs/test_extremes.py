@@ -18,7 +18,7 @@ from flwr_fbo.runs.sizes import check_sizes
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.summary import summary
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
-from tests.cli.test_cli import flwr_fbo as command
+from tests.command import flwr_fbo as command
 
 SPACE = {"x": Float(0.0, 1.0)}
 HUGE = 10**24
@@ -153,7 +153,7 @@ def test_an_unprintable_text_is_cut_in_journal_and_summary(tmp_path: Path) -> No
         raise ValueError("a line of data \ud800\x00\n" * 50_000)
 
     result = simulate(quotes, agents=1, strategy="random", rounds=1, run_dir=tmp_path / "run")
-    assert (tmp_path / "run" / "agents" / "agent-0000.jsonl").stat().st_size < 20_000
+    assert (tmp_path / "run" / "agents" / "agents.jsonl").stat().st_size < 20_000
     text = summary(result)
     text.encode()
     assert "more characters" in text

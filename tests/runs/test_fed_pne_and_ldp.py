@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.cli.test_cli import flwr_fbo, run_json
+from tests.command import flwr_fbo, run_json
 
 SMALL = ("--agents", "6", "--budget", "60", "--seed", "3")
 

@@ -21,9 +21,8 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.runs.callbacks import Callback
 from flwr_fbo.runs.files.directory import RunDirectory
-from flwr_fbo.runs.files.journal import Journal, journal_path
-from flwr_fbo.runs.files.journal_check import JournalError, JournalOwner
-from flwr_fbo.runs.files.sole_journal import SoleJournal, check_room
+from flwr_fbo.runs.files.journal_check import JournalError
+from flwr_fbo.runs.files.simulation_store import SimulationStore, check_room
 from flwr_fbo.runs.history import RunHistory, read_evaluations
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.stopping import Stopper
@@ -119,7 +118,7 @@ def asked(agents: int, budget: int, folder: Path) -> int:
     from flwr_fbo.simulation.engine import run
 
     profile.runcall(lambda: run(spec, directory, "inline"))
-    assert len(list(directory.agents.glob("agent-*.jsonl"))) == budget
+    assert len(SimulationStore(directory.agents, None, reading=True).agents) == budget
     return int(pstats.Stats(profile).total_calls)  # type: ignore[attr-defined]
 
 
@@ -133,10 +132,10 @@ def test_a_play_costs_the_same_however_many_agents_there_are(
     assert plays[1] < 1.15 * plays[0]
 
 
-def test_an_agent_has_no_files_before_it_is_asked(tmp_path: Path) -> None:
+def test_all_agents_share_a_journal(tmp_path: Path) -> None:
     asked(300, 5, tmp_path)
     names = {path.name for path in (tmp_path / "300-5" / "agents").iterdir()}
-    assert len(names) == 10  # five journals and their heads
+    assert names == {"agents.jsonl", "agents.jsonl.head"}
 
 
 # -- the server of LDP, with many agents ---------------------------------------------------------
@@ -175,11 +174,10 @@ def test_a_restored_server_asks_whom_it_would_have_asked() -> None:
 
 
 def test_agents_are_drawn_evenly() -> None:
-    counts = np.zeros(8)
+    counts, server = np.zeros(8), reward_server(8)
+    server.exhausted = {1, 6}
     for round in range(4000):
-        server = reward_server(8)
-        server.round = round
-        server.exhausted = {1, 6}
+        server.round = round  # the draws of a round depend on its number and on nobody's past
         counts[list(server.requests(range(8)))] += 1
     assert counts[[1, 6]].sum() == 0
     rest = np.delete(counts, [1, 6])
@@ -249,42 +247,7 @@ def test_agents_whose_turn_did_not_come_are_first_the_next_time(
     assert order == [0, 1, 2, 3, 0]
 
 
-# -- journals that one process writes alone ------------------------------------------------------
-
-
-def sole(path: Path) -> SoleJournal:
-    return SoleJournal(path, JournalOwner("run", 0), ("evaluation", "begun"), "begun")
-
-
-def test_a_sole_journal_is_a_journal(tmp_path: Path) -> None:
-    path, rows = journal_path(tmp_path, 0), [(0.0, "begun"), (0.0, "evaluation"), (9.0, "fit")]
-    journal = sole(path)
-    journal.forget()
-    for number in range(4):
-        with journal.opened():
-            for seconds, kind in rows:
-                journal.append(kind, {"number": number, "seconds": seconds})
-    assert journal.read("evaluation") == []
-    assert [r["number"] for r in journal.read("fit")] == [0, 1, 2, 3]
-    read = Journal(path, JournalOwner("run", 0), reading=True)
-    assert [r["number"] for r in read.read("evaluation")] == [0, 1, 2, 3]
-    assert (read.lines, read.lost, path.stat().st_size) == (13, 0, journal.size)
-    again = sole(path)
-    assert [r["number"] for r in again.read("begun")] == [0, 1, 2, 3]
-    again.append("evaluation", {"number": 4, "seconds": 0.0})
-    assert Journal(path, reading=True).lines == 14
-
-
-def test_a_flushed_line_that_is_missing_is_noticed(tmp_path: Path) -> None:
-    path = journal_path(tmp_path, 0)
-    journal = sole(path)
-    with journal.opened():
-        journal.append("evaluation", {"number": 0, "seconds": 9.0})
-        journal.append("evaluation", {"number": 1, "seconds": 9.0})
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(lines[:-1]))
-    with pytest.raises(JournalError, match="not all among them"):
-        sole(path)
+# -- a full disk ---------------------------------------------------------------------------------
 
 
 def test_a_full_disk_is_noticed_before_anything_is_evaluated(
@@ -293,7 +256,7 @@ def test_a_full_disk_is_noticed_before_anything_is_evaluated(
     class Full:
         f_bavail, f_frsize = 3, 4096
 
-    monkeypatch.setattr("flwr_fbo.runs.files.sole_journal.os.statvfs", lambda folder: Full())
+    monkeypatch.setattr("flwr_fbo.runs.files.simulation_store.os.statvfs", lambda folder: Full())
     with pytest.raises(JournalError, match="no space is left"):
         check_room(tmp_path)
     result = simulate(

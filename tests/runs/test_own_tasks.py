@@ -15,7 +15,7 @@ import pytest
 
 from flwr_fbo import Float, Int, Partition, Result, Space, Task, simulate, task
 from flwr_fbo.runs.summary import summary
-from tests.cli.test_cli import flwr_fbo as command
+from tests.command import flwr_fbo as command
 from tests.docs.test_docs import ROOT
 
 

@@ -18,7 +18,7 @@ import pytest
 from flwr_fbo import DPFTSDE, Float, LocalTS, Result, Space, resume, simulate, task
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.report import write_report
-from flwr_fbo.runs.files.journal import Journal
+from flwr_fbo.runs.files.simulation_store import SimulationStore
 from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.summary import summary
@@ -141,7 +141,7 @@ def test_a_run_that_is_killed_in_the_middle_goes_on_as_if_it_had_not_been(tmp_pa
     env = {**os.environ, "FLWR_TELEMETRY_ENABLED": "0"}
     done = subprocess.run([sys.executable, "-c", code], cwd=root, env=env, timeout=300, check=False)
     assert done.returncode == -signal.SIGKILL
-    begun = Journal(tmp_path / "killed/agents/agent-0000.jsonl", reading=True).read("begun")
+    begun = SimulationStore(tmp_path / "killed/agents", None, reading=True).records(0).read("begun")
     assert not (tmp_path / "killed" / "result.json").exists()
     assert begun
     result = resume(tmp_path / "killed", task=hill)

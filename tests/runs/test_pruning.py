@@ -118,8 +118,10 @@ class Classy(Task):
         return float(params["x"])
 
 
-def test_a_class_reports_by_its_own_method() -> None:
-    result = simulate(Classy, agents=1, rounds=2, initial_points=2, strategy="random")
+def test_a_class_reports_by_its_own_method(tmp_path: Path) -> None:
+    result = simulate(
+        Classy, agents=1, rounds=2, initial_points=2, strategy="random", run_dir=tmp_path / "run"
+    )
     assert result.findings["steps"] == 4
     assert Classy().evaluate({"x": 0.5}, rng=None) == 0.5  # outside an agent nothing happens
 

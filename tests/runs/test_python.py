@@ -192,7 +192,7 @@ class TestSpec:
 
 class TestSimulate:
     def test_is_what_the_command_line_does(self, tmp_path: Path) -> None:
-        from tests.cli.test_cli import run_json
+        from tests.command import run_json
 
         theirs = run_json(
             tmp_path, "synthetic", "--agents", "3", "--rounds", "2", "--seed", "4",
@@ -315,5 +315,5 @@ def test_without_ray_the_error_names_the_python_and_the_other_engine(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("flwr_fbo.simulation.engine.find_spec", lambda name: None)
-    with pytest.raises(SettingsError, match=rf"Python {platform.python_version()}.*inline"):
+    with pytest.raises(SettingsError, match=rf"Python {platform.python_version()}.*--engine auto"):
         simulate(hill, agents=2, rounds=1, engine="ray", run_dir=tmp_path / "r")

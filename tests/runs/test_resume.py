@@ -34,7 +34,7 @@ from flwr_fbo.runs.files.rounds import RoundTable
 from flwr_fbo.runs.history import read_evaluations
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies.base import FBOStrategy
-from tests.cli.test_cli import flwr_fbo as command
+from tests.command import flwr_fbo as command
 
 SMALL: dict[str, Any] = {"agents": 3, "seed": 2}
 

@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from flwr_fbo import Float, Result, client_app, simulate, task
 from flwr_fbo.cli.main import app
 from flwr_fbo.core.settings import SettingsError
+from flwr_fbo.runs.files.arrangement import arrange
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.runs.trackers import MLflow, TensorBoard, Tracker, WandB, tracker_named
@@ -181,6 +182,7 @@ def test_each_side_tracks_what_its_own_directory_holds(tmp_path: Path) -> None:
     server, party = tmp_path / "server", tmp_path / "party"
     shutil.copytree(tmp_path / "r", server, ignore=shutil.ignore_patterns("agents"))
     (party / "agents").mkdir(parents=True)
+    arrange(tmp_path / "r" / "agents", RunDirectory(tmp_path / "r").identity, shared=False)
     shutil.copy(tmp_path / "r" / "agents" / "agent-0001.jsonl", party / "agents")
     for side in (server, party):
         done = CliRunner().invoke(app, ["track", str(side), "--to", "tensorboard"])
@@ -196,7 +198,6 @@ def test_each_side_tracks_what_its_own_directory_holds(tmp_path: Path) -> None:
 
 
 def test_steps_are_logged_and_what_was_stopped_is_never_the_best(tmp_path: Path) -> None:
-    from flwr_fbo.runs.files.journal import Journal
     from flwr_fbo.runs.trackers import _evaluation_numbers
 
     from .test_pruning import trained
@@ -208,7 +209,7 @@ def test_steps_are_logged_and_what_was_stopped_is_never_the_best(tmp_path: Path)
     )  # fmt: skip
     assert seeing.rows[14]["steps"] == found.findings["steps"]
     assert seeing.rows[14]["pruned"] == found.findings["pruned"] > 0
-    rows = _evaluation_numbers(Journal(tmp_path / "r/agents/agent-0000.jsonl", reading=True))
+    rows = _evaluation_numbers(found.read_evaluations()[0])
     assert sum(numbers["steps"] for _, numbers in rows) == found.findings["steps"]
     assert sum(numbers["pruned"] for _, numbers in rows) == found.findings["pruned"]
     whole = [numbers["score"] for _, numbers in rows if not numbers["pruned"]]

@@ -16,7 +16,7 @@ from flwr_fbo.core.space import Space, SpaceError
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.thompson.agent import WARM_START, ThompsonAgent
-from flwr_fbo.runs.files.journal import Journal
+from flwr_fbo.runs.files.simulation_store import SimulationStore
 from flwr_fbo.tasks.warm_start import known_points
 
 SPACE = Space({"x": Float(0.0, 1.0)})
@@ -102,7 +102,8 @@ def test_each_party_of_a_run_starts_from_its_own(tmp_path: Path) -> None:
     plain = task(space=SPACE, score_range=(0.0, 1.0))(height)
     other = simulate(plain, agents=3, rounds=2, epsilon=8.0, run_dir=tmp_path / "s")
     assert result.epsilon == other.epsilon
-    stored = Journal(tmp_path / "r" / "agents" / "agent-0001.jsonl", reading=True).read(WARM_START)
+    store = SimulationStore(tmp_path / "r" / "agents", None, reading=True)
+    stored = store.records(1).read(WARM_START)
     assert stored[0]["points"][0] == [[0.3], 1.0]
     servers = [p for p in (tmp_path / "r").iterdir() if p.suffix in (".json", ".jsonl", ".csv")]
     assert len(servers) > 4

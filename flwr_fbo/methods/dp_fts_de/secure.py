@@ -29,8 +29,17 @@ def secure_plan(aggregation: Aggregation, releases: int) -> SecurePlan:
     return plan_sums(aggregation.agents, share, colluding, 0.0 if z is None else z, releases)
 
 
-def open_sum(plan: SecurePlan, aggregation: Aggregation, setup: str, round: int) -> SecureSum:
-    """Return a secure sum of the agents' vectors of a round, without any reply yet."""
+def open_sum(
+    plan: SecurePlan,
+    aggregation: Aggregation,
+    setup: str,
+    round: int,
+    finalists: Array | None = None,
+) -> SecureSum:
+    """Return a secure sum of the agents' vectors of a round, without any reply yet.
+
+    With ``finalists``, the vectors hold the agents' scores of these points.
+    """
     weights, bound = aggregation.weights(round), aggregation.bound
     assert bound is not None
     length = aggregation.regions * aggregation.settings.vector_length
@@ -38,7 +47,8 @@ def open_sum(plan: SecurePlan, aggregation: Aggregation, setup: str, round: int)
     terms = plan.terms(setup, round, new_nonce(), length, sensitivity)
 
     def own(n: int) -> tuple[Mapping[str, Scalar], Mapping[str, Array]]:
-        return {"bound": bound}, {"weights": weights[:, n]}
+        shared = {} if finalists is None else {"finalists": finalists}
+        return {"bound": bound}, {"weights": weights[:, n], **shared}
 
     return SecureSum(terms, own)
 
@@ -56,6 +66,7 @@ def summand(
     if not agent.has_evaluations:
         return np.zeros(length)
     shape = (length // len(weights),)
-    reply = agent.share(Request("share", request.round, expects={"omega": shape}))
+    shared = {name: a for name, a in request.arrays.items() if name == "finalists"}
+    reply = agent.share(Request("share", request.round, {}, shared, {"omega": shape}))
     clipped = clip_rows(reply.arrays["omega"], bound)[0]  # line 9
     return np.asarray((weights[:, None] * clipped[None, :]).ravel())

@@ -29,18 +29,23 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+import numpy as np
+
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.protocol import Reply, Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.dp_fts_de.aggregation import Aggregation
+from flwr_fbo.methods.dp_fts_de.finalists import best_finalist, choose_finalists
 from flwr_fbo.methods.dp_fts_de.secure import open_sum, secure_plan
 from flwr_fbo.methods.dp_fts_de.settings import HALF_LIFE, DPFTSDESettings
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.secure_sum import MORE_COLLUDING, PLAN, SecureSum
 from flwr_fbo.methods.summing_server import SummingServer
+from flwr_fbo.methods.thompson.released_model import ReleasedModel, combined
 from flwr_fbo.methods.thompson.schedules import OwnProbability, own_probability
 from flwr_fbo.methods.thompson.server import ThompsonServer
+from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import (
     epsilon_of,
@@ -56,6 +61,14 @@ from flwr_fbo.privacy.releases import Release, ReleaseMemory
 from flwr_fbo.privacy.secure.noise_share import charged_delta
 from flwr_fbo.privacy.statement import DELTAS, NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.search.regions import home_regions
+
+#: Key of the generator that draws from the posterior of which the finalists are the best points.
+FINALISTS = 3
+#: From this many parameters on, the posterior mean recommends (docs/evidence/suite.md): measured
+#: in 11 dimensions, where it is ahead, and in 5, where the maximum of the function is.
+POSTERIOR_FROM = 8
+#: The noise where nothing is released: far above any signal.
+UNKNOWN = 1e3
 
 
 def empty_memory(settings: DPFTSDESettings) -> ReleaseMemory:
@@ -125,6 +138,13 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             settings, agents, self.regions.count, rate, self.noise_multiplier
         )
         self.released = empty_memory(self.settings)
+        #: The rounds of the finalists, and the finalists (K, D) from the first of them on.
+        self.finals = settings.finals(rounds)
+        self.finalists: Array | None = None
+        if self.finals is not None:
+            # A reader of the releases must know which of them holds scores and not weights.
+            final = {"final-round": np.array([self.finals.end], dtype=np.float64)}
+            self._setup = replace(self._setup, arrays={**self._setup.arrays, **final})
         #: What agents are sent, once it is computed: the weights (P, M), or None before a release.
         self._weights: tuple[Array | None] | None = None
         self.exhausted = False
@@ -207,26 +227,75 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
     def _probability_and_weights(self, agent: int) -> tuple[float, Array | None]:
         # Line 12: the same for all agents, so that it is computed once.
         if self._weights is None:
-            self._weights = (shared_weights(self.settings, self.released),)
+            functions = empty_memory(self.settings)
+            for r in self._functions(self.released.releases):
+                functions.add(r.vector, r.deviation, r.round)
+            self._weights = (shared_weights(self.settings, functions),)
         return own_probability(self._p_schedule, self.round), self._weights[0]
 
-    # -- secure sums -------------------------------------------------------------------------
+    # -- rounds ------------------------------------------------------------------------------
 
     def _round_requests(self, present: Sequence[int]) -> dict[int, Request]:
-        return ThompsonServer.requests(self, present)
+        if self.finals is None or self.round not in self.finals:
+            return ThompsonServer.requests(self, present)
+        if self.finalists is None:  # public, and stored with the state
+            self.finalists = choose_finalists(
+                self._released_model(self.released.releases),
+                self.finals.count,
+                self._rng(FINALISTS),
+                self._released_maximum(self.released.releases),
+            )
+        first, count = self.finals.of_round(self.round)
+        values = {"first": first, "count": count}
+        arrays = {"finalists": self.finalists}
+        request = Request("final", self.round, values, arrays, self._all_expected())
+        return dict.fromkeys(present, request)
+
+    def _is_final(self, round: int) -> bool:
+        """Return whether the release of a round is that of the scores of the finalists."""
+        return self.finals is not None and round == self.finals.end
+
+    def _functions(self, released: Sequence[Release]) -> list[Release]:
+        """Return the releases of weights, without that of the scores of the finalists."""
+        return [r for r in released if not self._is_final(r.round)]
+
+    def _released_model(self, released: Sequence[Release]) -> ReleasedModel:
+        """Return what the releases of weights say about the mean objective."""
+        s, arrays = self.settings, self.setup().arrays
+        features = RandomFeatures(arrays["frequencies"], arrays["phases"])
+        functions = self._functions(released)
+        weights, deviation = np.zeros(features.count), UNKNOWN
+        known = [s.evaluations_after(r.round) for r in functions]
+        if functions:
+            # The sub-regions' functions are means of the same vectors with other weights.
+            rows = [r.vector[:, : features.count].mean(axis=0) for r in functions]
+            noise = [r.deviation / math.sqrt(len(r.vector)) for r in functions]
+            weights, deviation = combined(rows, noise, [expected_signal(n) for n in known])
+        deviation = math.hypot(deviation, self._local_deviation())
+        scores = known[-1] if known else s.initial_points
+        return ReleasedModel(
+            self.space, features, weights, deviation, scores, s.feature_noise, self.agents
+        )
+
+    # -- secure sums -------------------------------------------------------------------------
 
     def _close_round(self, replies: Mapping[int, Reply]) -> None:
         round, due = self.round, self._sum_is_due()
         ThompsonServer.close(self, replies)
         if due and self.secure_plan is not None:
-            self._sum = open_sum(self.secure_plan, self.aggregation, self._bound_to, round)
+            finalists = self.finalists if self._is_final(round) else None
+            self._sum = open_sum(
+                self.secure_plan, self.aggregation, self._bound_to, round, finalists
+            )
 
     def _sum_is_due(self) -> bool:
         """Return whether this round releases, or makes up for a sum that was abandoned uncharged.
 
         A crash charges a release twice; then a later release is left out.
         """
-        if self.secure_plan is None or self.budget is None or self.round >= self.last_round:
+        if self.secure_plan is None or self.budget is None:
+            return False
+        if self.round >= self.last_round and not self._is_final(self.round):
             return False
         planned = sum(t <= self.round for t in self.release_plan.rounds)
         if planned <= self.charges:
@@ -268,7 +337,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
 
     def _remember(self, vector: Array, deviation: float, round: int) -> None:
         self._weights = None
-        if self.settings.advice == "last":
+        if self.settings.advice == "last" and not self._is_final(round):
             self.released = empty_memory(self.settings)  # older releases are not used again
         self.released.add(vector, deviation, round)
 
@@ -280,6 +349,8 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             "released": self.released.to_dict(),
             "exhausted": self.exhausted,
         }
+        if self.finalists is not None:
+            state["finalists"] = self.finalists
         # The checkpoint names the ledger's lines, so that a ledger which lost some is noticed.
         return state if self._ledger is None else {**state, "ledger": self._ledger.state}
 
@@ -288,6 +359,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         super().load_state_dict(state)
         self.released, self._weights = ReleaseMemory.from_dict(state["released"]), None
         self.exhausted = bool(state["exhausted"])
+        self.finalists = state.get("finalists")
         if self._ledger is not None and "ledger" in state:
             self._ledger.require(state["ledger"])
 
@@ -307,14 +379,53 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         return self.released.releases[-1] if len(self.released) else None
 
     def recommend(self, released: Sequence[Release]) -> dict[str, Any] | None:
-        """Return the maximum of the average of all releases, by inverse variance, or None."""
+        """Return the best finalist; without finalists what the releases of weights say, or None.
+
+        In few dimensions that is the maximum of the average of all releases, and in many, where
+        the maximum is a peak of the noise, the point of the largest posterior mean.
+        """
+        final = [r for r in released if self._is_final(r.round)]
+        if final and self.finalists is not None:
+            return self._best_finalist(final[0], released)
+        if self.space.dimension < POSTERIOR_FROM or not self._functions(released):
+            return self._maximum(released)
+        model = self._released_model(released)
+        return self._maximum(released, model.points[int(np.argmax(model.mean))])
+
+    def _maximum(
+        self, released: Sequence[Release], unit: Array | None = None
+    ) -> dict[str, Any] | None:
+        """Return where the average of all releases of weights is largest, or None without any.
+
+        With ``unit`` (D,), that point is described instead. The average is by inverse variance.
+        """
         every = ReleaseMemory()
-        for r in released:
+        for r in self._functions(released):
             every.add(r.vector, r.deviation, r.round)
         weights = every.average()
         if weights is None:
             return None
-        return self._recommendation(weights, every.deviation(), len(every))
+        return self._recommendation(weights, every.deviation(), len(every), unit)
+
+    def _released_maximum(self, released: Sequence[Release]) -> Array | None:
+        """Return the point of :meth:`_maximum`: (D,)."""
+        found = self._maximum(released)
+        return None if found is None else np.array(found["unit"])
+
+    def _best_finalist(self, final: Release, released: Sequence[Release]) -> dict[str, Any]:
+        """Return the finalist to recommend, from the release of the scores."""
+        assert self.finalists is not None
+        # Rows are means of the same vectors, which have the same norm where no clip is shorter.
+        bound = min(self.settings.max_norm, self.aggregation.bound or math.inf)
+        scores = final.vector.mean(axis=0)[: len(self.finalists)] / bound
+        noise = math.hypot(final.deviation, self._local_deviation())
+        deviation = noise / math.sqrt(len(final.vector)) / bound
+        model = self._released_model(released)
+        expected = model.mean_at(self.finalists)
+        found = best_finalist(
+            self.space, self.finalists, scores, deviation, expected, len(released)
+        )
+        return found.to_dict()
 
     def statement(self) -> PrivacyStatement:
         """Return what the whole planned schedule guarantees, and what it has spent so far."""
@@ -374,10 +485,13 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         plan, z = self.release_plan, self.noise_multiplier
         if z is None or not plan.rounds or self.delta is None or self.aggregation.bound is None:
             return []
+        functions = [t for t in plan.rounds if not self._is_final(t)]
+        if not functions:
+            return []
         noise = z * self.aggregation.bound / (self.agents * plan.sampling_rate)
         if self.secure_plan is not None:
             noise *= self.secure_plan.excess
-        signal = expected_signal(self.settings.evaluations_after(plan.rounds[-1]))
+        signal = expected_signal(self.settings.evaluations_after(functions[-1]))
         if noise <= signal:
             return []
         # The noise falls with N, and with z, which falls as epsilon grows.

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 
 from flwr_fbo.core.settings import SettingsError, above, at_least, setting, within
+from flwr_fbo.methods.dp_fts_de.final_rounds import FinalRounds
 from flwr_fbo.methods.dp_fts_de.robust import Robust
 from flwr_fbo.methods.secure_settings import colluding_setting, threshold_setting
 from flwr_fbo.methods.thompson.schedules import ScheduleName, WeightScheme, own_probability
@@ -158,6 +159,17 @@ class DPFTSDESettings(ThompsonSettings):
         "share of the weight that a trimmed mean leaves out at each end",
         within(0, 0.5, open_high=True),
     )
+    finalists: int = setting(
+        0,
+        "number of settings that all agents evaluate in the last rounds, to recommend one to all; "
+        "0 recommends from the shared function alone",
+        at_least(0),
+    )
+    final_round: int | None = setting(
+        None,
+        "round in which agents share their scores of the finalists; the last where unset",
+        at_least(1),
+    )
     noise_seed: int | None = setting(
         None,
         "seed of the privacy noise, for research only: the run is then NOT PRIVATE",
@@ -217,8 +229,33 @@ class DPFTSDESettings(ThompsonSettings):
             return self.delta
         return paper_delta(agents) if self.delta_rule == "paper" else default_delta(agents)
 
+    def finals(self, rounds: int) -> FinalRounds | None:
+        """Return the rounds of the finalists in a run of T rounds; None without finalists."""
+        # A vector holds as many scores as it has numbers; an audit of a run has very few.
+        count = min(self.finalists, self.features)
+        if not count or rounds < 1:
+            return None
+        found = FinalRounds(count, self.parallel, min(self.final_round or rounds, rounds))
+        if found.start < 1:
+            raise SettingsError(
+                f"`finalists` must be at most {self.parallel * found.end}, as many as the agents "
+                f"evaluate up to round {found.end}, but got {count}"
+            )
+        return found
+
     def release_plan(self, agents: int, rounds: int) -> ReleasePlan:
-        """Return which of the rounds 0 .. T-1 release, and with which sampling rate."""
+        """Return which of the rounds 0 .. T release, and with which sampling rate.
+
+        With finalists, the final round is the last of them. Their scores are one more release.
+        """
+        finals = self.finals(rounds)
+        if finals is None:
+            return self._function_plan(agents, rounds, 0)
+        plan = self._function_plan(agents, finals.start, 1)
+        return replace(plan, rounds=(*plan.rounds, finals.end))
+
+    def _function_plan(self, agents: int, rounds: int, others: int) -> ReleasePlan:
+        """Return which of the rounds 0 .. T-1 release weights, beside ``others`` releases."""
         # A schedule is planned only where epsilon, and not the noise, is given.
         if self.releases != "auto" or self.epsilon is None or self.noise_multiplier is not None:
             return ReleasePlan(self._listed(rounds), self.sampling_rate or 1.0)
@@ -238,6 +275,7 @@ class DPFTSDESettings(ThompsonSettings):
             self.sampling_rate or rate,
             use,
             self.parallel,
+            others,
         )
 
     def _listed(self, rounds: int) -> tuple[int, ...]:
@@ -265,12 +303,16 @@ class DPFTSDESettings(ThompsonSettings):
         The noise was computed for the releases of ``planned`` rounds, so the run makes no release
         in the rounds that are added.
         """
+        finals = self.finals(planned)
+        fixed = {} if finals is None else {"final-round": finals.end}
         if not self.private:
-            return {}
+            return fixed
         made = self.release_plan(agents, planned)
-        if not made.rounds:  # without any release nothing was charged
-            return {}
+        functions = [t for t in made.rounds if finals is None or t != finals.end]
+        if not functions:  # without any release nothing was charged
+            return fixed
         return {
-            "releases": ",".join(map(str, made.rounds)),
+            "releases": ",".join(map(str, functions)),
             "sampling-rate": made.sampling_rate,
+            **fixed,
         }

@@ -59,6 +59,10 @@ class Recommendation:
         Whether ``value`` is above ``noise_reach``.
     releases : int
         The number of released vectors in the average.
+    finalists : list of dict, optional
+        Where all parties evaluated some settings in the last rounds: these settings, the best
+        first, with the mean of the parties' scores. ``value`` is then that of the best one, in
+        the scale of these scores.
     """
 
     params: dict[str, Value]
@@ -68,10 +72,14 @@ class Recommendation:
     noise_reach: float
     clear: bool
     releases: int
+    finalists: list[dict[str, Any]] | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as JSON values."""
-        return dict(vars(self))
+        found = dict(vars(self))
+        if self.finalists is None:
+            del found["finalists"]
+        return found
 
 
 def recommend(
@@ -82,8 +90,9 @@ def recommend(
     deviation: float,
     releases: int,
     seed: int = 0,
+    unit: Array | None = None,
 ) -> Recommendation:
-    """Return the point at which the averaged released function (P, M) is largest.
+    """Return the point at which the averaged released function (P, M) is largest, or a given one.
 
     Parameters
     ----------
@@ -101,6 +110,8 @@ def recommend(
         The number of released vectors in the average.
     seed : int
         The seed of the search for the maximum.
+    unit : Array, optional
+        The point (D,) to recommend, where another rule chose it; by default the maximum.
     """
     if weights.shape != (regions.count, features.count) or not np.all(np.isfinite(weights)):
         raise ValueError(
@@ -109,7 +120,8 @@ def recommend(
         )
     rng = np.random.default_rng(seed)
     path = Path(features, weights)
-    unit = argmax(path, space, rng, regions)
+    if unit is None:
+        unit = argmax(path, space, rng, regions)
     row = unit[None, :]  # (1, D)
     value = float(path.value(space.embed(row), regions.locate(row))[0])
     reach = deviation * noise_reach(space, features, regions, rng)

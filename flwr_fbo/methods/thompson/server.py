@@ -104,12 +104,15 @@ class ThompsonServer(MethodServer):
         expects = self._all_expected()
         if self.round == 0:
             return {n: self._first_request(n, expects) for n in present}
-        requests = {}
+        requests, asked = {}, dict[tuple[float, int], Request]()
         for n in present:
             probability, weights = self._probability_and_weights(n)
-            arrays = {} if weights is None else {"advice": weights}
-            values = {"own-probability": probability}
-            requests[n] = Request("step", self.round, values, arrays, expects)
+            content = probability, id(weights)  # agents who are asked the same share a request
+            if content not in asked:
+                arrays = {} if weights is None else {"advice": weights}
+                values = {"own-probability": probability}
+                asked[content] = Request("step", self.round, values, arrays, expects)
+            requests[n] = asked[content]
         return requests
 
     def _first_request(self, agent: int, expects: Mapping[str, tuple[int, ...]]) -> Request:
@@ -191,11 +194,18 @@ class ThompsonServer(MethodServer):
         mechanism = LocalGaussian.for_budget(clip, s.local_epsilon, s.local_delta, s.local_answers)
         return 2.0 * clip * mechanism.noise_multiplier / math.sqrt(self.agents)
 
-    def _recommendation(self, weights: Array, deviation: float, releases: int) -> dict[str, Any]:
-        """Return the recommendation from an average of ``releases`` vectors, (P, M) or more."""
+    def _recommendation(
+        self, weights: Array, deviation: float, releases: int, unit: Array | None = None
+    ) -> dict[str, Any]:
+        """Return the recommendation from an average of ``releases`` vectors, (P, M) or more.
+
+        The recommended point is the maximum, or ``unit`` (D,).
+        """
         arrays = self.setup().arrays
         features = RandomFeatures(arrays["frequencies"], arrays["phases"])
         functions = weights[:, : features.count]  # without the scale of the scores
         deviation = math.hypot(deviation, self._local_deviation())
-        found = recommend(self.space, features, self.regions, functions, deviation, releases)
+        found = recommend(
+            self.space, features, self.regions, functions, deviation, releases, unit=unit
+        )
         return found.to_dict()

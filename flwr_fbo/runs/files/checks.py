@@ -18,8 +18,9 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 #: The layout of all files of a run directory. Version 0.1 had layout 1, version 0.2 layout 2.
-#: Layout 3, which had no records of many evaluations, was in no release.
-LAYOUT = 4
+#: Layouts 3 (no records of many evaluations) and 4 (one journal for each agent of a simulation)
+#: were in no release.
+LAYOUT = 5
 #: The member of a JSON object that holds its seal.
 SEAL = "file"
 #: Digits of a checksum: 64 bits.
@@ -85,6 +86,21 @@ class Chain:
             self.last = check
             self.lines += 1
             yield text
+
+
+def length_of_line(text: bytes) -> int:
+    """Return the length of the line that :meth:`Chain.add` makes of a JSON object."""
+    return len(text) + _TAIL
+
+
+def text_of_line(line: bytes) -> bytes:
+    """Return the JSON object of a complete line, whose checksum was compared before."""
+    return line[: -_TAIL - 1] + b"}"
+
+
+def check_of_line(line: bytes) -> str:
+    """Return the checksum at the end of a complete line, which is not compared."""
+    return line[-len(_AFTER) - 1 - DIGITS : -len(_AFTER) - 1].decode("ascii", "replace")
 
 
 def seal_object(

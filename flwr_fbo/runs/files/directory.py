@@ -14,7 +14,8 @@ file                   what it holds
 ``rounds.csv``         one line per round: replies, failures, epsilon, seconds
 ``result.json``        the result, written at the end
 ``run.lock``           who runs or changes the run now (:mod:`flwr_fbo.runs.files.lock`)
-``agents/``            the journals of the agents in a simulation; empty in a deployment
+``agents/``            in a simulation the journals of the agents: ``agents.jsonl`` of all who live
+                       in its process, else one for each; empty in a deployment
 =====================  ==================================================================
 """
 

@@ -11,6 +11,11 @@ from flwr_fbo.runs.files.checks import DIGITS, LAYOUT, Chain, ChecksumError, che
 
 #: Kind of the first line of a journal.
 HEADER = "journal"
+#: The member of the header of a journal that was written anew from others
+#: (:mod:`flwr_fbo.runs.files.arrangement`). Its random word is the same in all journals of a move.
+MOVED = "moved"
+#: What the header of the journal of a whole simulation names in place of an agent's number.
+ALL_AGENTS = "all"
 _WRITING = os.O_WRONLY | os.O_CREAT | getattr(os, "O_BINARY", 0)
 
 
@@ -20,8 +25,8 @@ class JournalError(RuntimeError):
 
 #: What to do about a damaged journal.
 ADVICE = (
-    "Restore the journal and its .head from one backup; or move both away, and the agent begins "
-    "anew, without its evaluations"
+    "Restore the journal and its .head from one backup; or move both away, and the agents whose "
+    "records it holds begin anew, without their evaluations"
 )
 
 
@@ -38,11 +43,17 @@ class JournalOwner:
     run
         The identity of the run; None in a journal that belongs to no run.
     agent
-        The number of the agent; a text for journals beside the agent's own.
+        The number of the agent; a text for journals beside the agent's own, and
+        :data:`ALL_AGENTS` for the journal of a whole simulation.
     """
 
     run: str | None
     agent: int | str | None
+
+    def __str__(self) -> str:
+        """Return whose records these are, for people."""
+        whose = "all agents" if self.agent == ALL_AGENTS else f"agent {self.agent}"
+        return f"{whose} in run {self.run or '(none)'}"
 
 
 def head_path(journal: Path) -> Path:
@@ -110,6 +121,8 @@ class JournalReader:
         self._marked = dict.fromkeys((self.head.lines, self.head.flushed_lines), "")
         #: How many lines are missing at the end that were never flushed, as after a power cut.
         self.lost = 0
+        #: The word of the move that wrote the journal anew; empty where it was never moved.
+        self.moved = ""
 
     def take(self, complete: bytes) -> list[bytes]:
         """Return the JSON texts of further complete lines, without the header."""
@@ -153,12 +166,12 @@ class JournalReader:
             kind = layout = None
         if kind != HEADER or layout != LAYOUT:
             raise JournalError(f"{self._path}: line 1 must be a journal's header. {ADVICE}")
+        self.moved = str(header.get(MOVED, ""))
         found, wanted = JournalOwner(header.get("run"), header.get("agent")), self._owner
         if wanted is not None and found != wanted:
             raise JournalError(
-                f"{self._path} must hold the records of agent {wanted.agent} in run "
-                f"{wanted.run or '(none)'}, which its setup or config.json names, but holds those "
-                f"of agent {found.agent} in run {found.run or '(none)'}. Put the right file back; "
+                f"{self._path} must hold the records of {wanted}, which its setup or config.json "
+                f"names, but holds those of {found}. Put the right file back; "
                 "if a new run has the name of "
                 "an old one, give the new run another `run-name`, or move the old files away"
             )

@@ -1,0 +1,194 @@
+"""The papers' figures on data, run again: agents on a lattice do what the package's agents do."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from benchmarks.reproduce import drivers, lattice
+from benchmarks.reproduce.dp_fts_de import ACTIVITY, LANDMINE, NO_CLIP, Settings, de, dp, ts
+from benchmarks.reproduce.lattice import Lattice, interpolated, lattice_of, values_of
+from benchmarks.reproduce.lattice_agents import LatticeAgents, can_join
+from flwr_fbo.core.protocol import Request
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.methods.thompson.sampler import ThompsonSampler
+from flwr_fbo.methods.thompson.shared_function import shared_function_of
+from flwr_fbo.models.gp import GaussianProcess
+from flwr_fbo.models.kernels import kernel_named
+from flwr_fbo.runs.spec import RunSpec
+from flwr_fbo.tasks import load
+from flwr_fbo.tasks.task import Partition
+
+DRAWS = 3000
+#: Coarse lattices, so that a table takes a second.
+COARSE = {"landmine": ((9, 2), (8, 2)), "activity": ((5, 1), (6, 2), (7, 1))}
+
+
+@pytest.fixture(autouse=True)
+def coarse_lattices(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lattice, "AXES", COARSE)
+    monkeypatch.setenv("FLWR_FBO_CACHE", str(tmp_path))
+
+
+def party(name: str, number: int = 3, **settings: Any) -> Any:
+    shorter = {"epochs": 2} if name == "activity" else {}
+    task: Any = load(name, {"scale": "linear", "generated": True, **shorter, **settings})
+    task.prepare(Partition(number, 29, 0))
+    return task
+
+
+@pytest.mark.parametrize("name", ["landmine", "activity"])
+def test_a_table_holds_the_scores_of_the_task_and_is_made_once(
+    name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = party(name)
+    points = lattice_of(task)
+    assert points is not None
+    assert points.shape == tuple(count for count, _ in COARSE[name])
+    values = values_of(task, points)
+    for number in np.random.default_rng(0).integers(0, len(values), 15):
+        params = task.space.from_unit(points.points[number])
+        assert values[number] == pytest.approx(task.score(params), abs=1e-9), params
+    assert interpolated(task, points, points.points) == pytest.approx(values)
+    monkeypatch.setattr(lattice, "computed", lambda *given: pytest.fail("computed again"))
+    lattice._read.cache_clear()
+    assert np.array_equal(values_of(party(name), points), values)  # from the file
+    with pytest.raises(pytest.fail.Exception, match="computed again"):
+        values_of(party(name, 4), points)  # other data
+
+
+def test_a_lattice_has_the_ends_of_every_range_and_knows_its_nearest_point() -> None:
+    task = party("activity")
+    points = lattice_of(task)
+    assert points is not None
+    assert task.space.from_unit(points.points[0]) == pytest.approx(
+        {"batch-size": 128, "l2": 1e-6, "learning-rate": 1e-6}
+    )
+    assert task.space.from_unit(points.points[-1]) == pytest.approx(
+        {"batch-size": 512, "l2": 10.0, "learning-rate": 1.0}
+    )
+    units = np.random.default_rng(0).random((50, 3))
+    for unit, found in zip(units, points.points[points.nearest(units)], strict=True):
+        for d, axis in enumerate(points.axes):
+            assert abs(found[d] - unit[d]) == pytest.approx(np.abs(axis - unit[d]).min())
+    numbers = np.arange(len(points.points))
+    assert np.array_equal(points.nearest(points.points), numbers)
+    assert np.array_equal(np.ravel_multi_index(points.places(numbers), points.shape), numbers)
+
+
+def test_only_the_form_of_dp_fts_de_has_a_lattice() -> None:
+    assert lattice_of(party("landmine", scale="log")) is None
+    assert lattice_of(party("activity", ranges="fts")) is None
+    assert lattice_of(load("garland")) is None
+
+
+def agents_of(of: Settings, count: int, points: Lattice, tables: Any, **settings: Any) -> Any:
+    """Return agents of a paper's federation on some lattice."""
+    run = de(of, clip=NO_CLIP).settings
+    given = {"preset": "paper", **run, "agents": count, "generated": True, **settings}
+    given.pop("task-seed")
+    spec = RunSpec.from_mapping({**given, "seed": 1})
+    plan = RunParameters(spec.task.space, count, spec.run.rounds, 1, task=spec.task)
+    server: Any = spec.method.make_server(plan, spec.settings)
+    assert can_join(server.settings)
+    return LatticeAgents(server.setup(), points, tables, 1)
+
+
+@pytest.fixture(params=[2, 3])
+def together(request: pytest.FixtureRequest) -> Any:
+    """Two agents with twelve scores each, in two and in three dimensions."""
+    of = LANDMINE if request.param == 2 else ACTIVITY
+    points = Lattice(tuple(np.linspace(0, 1, k) for k in (7, 5, 6)[: request.param]))
+    tables = np.array([np.sin(3 * points.points + n).sum(axis=1) for n in range(2)])
+    agents = agents_of(of, 2, points, tables)
+    agents._evaluate(np.random.default_rng(0).permuted(
+        np.tile(np.arange(len(points.points)), (2, 1)), axis=1)[:, :12])  # fmt: skip
+    return agents
+
+
+def samplers_of(agents: Any) -> list[ThompsonSampler]:
+    """Return the package's samplers that know what the agents know."""
+    found = []
+    for n in range(agents.count):
+        sampler = ThompsonSampler(agents.space, agents.settings, agents.shared, (1, n, 1))
+        for point, score in zip(agents.points[n], agents.scores[n], strict=True):
+            sampler.tell(agents.lattice.points[point], score)
+        found.append(sampler)
+    return found
+
+
+def test_fits_and_messages_are_those_of_the_package(together: Any) -> None:
+    together._fit()
+    sent = together._messages([0, 1], 4)
+    for n, sampler in enumerate(samplers_of(together)):
+        assert together.parameters[n] == sampler.own_model._parameters()
+        assert sent[n] == pytest.approx(sampler.message(4), abs=1e-6)
+
+
+def test_a_follower_goes_where_the_agent_of_the_package_goes(together: Any) -> None:
+    rng = np.random.default_rng(0)
+    advice = rng.standard_normal((together.regions.count, together.shared.count))
+    request = Request("step", 2, {"own-probability": -1.0}, {"advice": advice}, ())
+    chosen = together._step(request)
+    shared = shared_function_of(advice, together.regions, together.settings)
+    for n, sampler in enumerate(samplers_of(together)):
+        proposal = sampler.ask(2, -1.0, shared)
+        assert proposal.source == "advice"
+        assert chosen[n] == together.lattice.nearest(proposal.unit[None])[0]
+
+
+def test_own_paths_have_the_posterior_of_the_own_model(together: Any) -> None:
+    together._fit()
+    agents = np.repeat([1], DRAWS)
+    paths = together.own_paths(agents, 1)
+    found = together.parameters[1]
+    kernel = kernel_named("se", np.array(found.lengthscales), found.variance)
+    x, y = together.lattice.points[together.points[1]], together.scores[1]
+    process = GaussianProcess(kernel, found.noise, x, y)
+    mean, variance = process.posterior(together.lattice.points)
+    # Up to 210 points, twice: 5.5 standard errors are passed by chance once in some 100,000 tests.
+    room = 1e-4 * np.sqrt(found.variance)  # single precision and jitter
+    assert np.all(np.abs(paths.mean(axis=0) - mean) < 5.5 * np.sqrt(variance / DRAWS) + room)
+    error = variance * np.sqrt(2 / DRAWS)
+    assert np.all(np.abs(paths.var(axis=0) - variance) < 5.5 * error + room**2 + 1e-6)
+
+
+@pytest.mark.parametrize("of", [LANDMINE, ACTIVITY])
+def test_federations_on_a_lattice_begin_beside_the_starts_of_the_package(of: Settings) -> None:
+    small = {"agents": 3, "rounds": 2, "generated": True}
+    for run in (ts(of), dp(of, 0.5, 1.0), dp(of, 0.5, 1.0, standardise=True)):
+        settings = run.with_(**small).settings
+        found = drivers.on_lattice(settings, 3)
+        assert found is not None
+        again = drivers.on_lattice(settings, 3)
+        assert again is not None
+        assert (found["curve"][0], found["epsilon"]) == (again["curve"][0], again["epsilon"])
+        assert found["lattice"] == " x ".join(str(k) for k, _ in COARSE[of["task"]])
+        assert len(found["curve"]) == 3
+        assert all(x >= y for x, y in zip(found["curve"], found["curve"][1:], strict=False))
+        exact = drivers.Federation({**settings, "rounds": 0}, 3)
+        while not exact.server.finished:
+            exact.round()
+        points = lattice_of(party(of["task"]))
+        assert points is not None
+        best = []
+        for n, history in enumerate(exact.histories):
+            task = drivers.prepared(exact_task(settings), of["task"], n, 3, 0)
+            units = np.array([e.unit for e in history])
+            best.append(values_of(task, points)[points.nearest(units)].max())
+        assert found["curve"][0] == pytest.approx(1 - np.mean(best))
+
+
+def exact_task(settings: Settings) -> Any:
+    given = {k: v for k, v in settings.items() if k != "task-seed"}
+    return RunSpec.from_mapping({"preset": "paper", **given, "seed": 3}).task
+
+
+def test_exact_federations_are_still_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = ts(LANDMINE).with_(agents=2, rounds=1, generated=True).settings
+    assert "lattice" in drivers.federation(settings, 3)
+    monkeypatch.setattr(drivers, "EXACT", True)
+    assert "lattice" not in drivers.federation(settings, 3)
