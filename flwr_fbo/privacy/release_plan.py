@@ -89,6 +89,7 @@ def plan_releases(
     use: Array | None = None,
     per_round: int = 1,
     others: int = 0,
+    last_share: float = NEWCOMERS,
 ) -> ReleasePlan:
     """Return the schedule of greatest worth for a budget.
 
@@ -110,6 +111,8 @@ def plan_releases(
         k, the scores that an agent adds in each round.
     others : int
         The number of other releases of the run, with the same noise and from the same budget.
+    last_share : float
+        The share of the worth that is the share of signal in the last release.
     """
     if rounds < 1:
         return ReleasePlan((), sampling_rate or 1.0, 0.0)
@@ -122,7 +125,7 @@ def plan_releases(
         # The other releases leave less of the budget to those of a schedule.
         left = [mu * math.sqrt(len(s) / (len(s) + others)) for s in schedules]
         worths = [
-            _worth(s, agents, rate, m, norm_bound, known, used)
+            _worth(s, agents, rate, m, norm_bound, known, used, last_share)
             for s, m in zip(schedules, left, strict=True)
         ]
         best = int(np.argmax(worths))
@@ -157,6 +160,7 @@ def _worth(
     norm_bound: float,
     scores: Array,
     use: Array,
+    last_share: float = NEWCOMERS,
 ) -> float:
     """Return the worth of a schedule, 1 for releases of pure signal in every round."""
     noise = _multiplier(mu, len(schedule), rate) * norm_bound / (agents * rate)
@@ -167,7 +171,7 @@ def _worth(
     later = np.arange(1, len(use) + 1)
     latest = np.searchsorted(schedule, later, side="left") - 1  # (T,), r(t)
     during = float((use * share[latest]).sum() / max(use.sum(), 1e-300))
-    return (1.0 - NEWCOMERS) * during + NEWCOMERS * float(share[-1])
+    return (1.0 - last_share) * during + last_share * float(share[-1])
 
 
 def _multiplier(mu: float, releases: int, rate: float) -> float:

@@ -16,11 +16,13 @@ from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.privacy.accountants import AccountantName
 from flwr_fbo.privacy.calibration import default_delta, paper_delta
 from flwr_fbo.privacy.mechanisms import LEAST_NOISE, MOST_NOISE
-from flwr_fbo.privacy.release_plan import ReleasePlan, plan_releases
+from flwr_fbo.privacy.release_plan import NEWCOMERS, ReleasePlan, plan_releases
 
 #: Rounds that release where the noise is set and epsilon is not. Few early releases with little
 #: noise, which agents use again, are worth more than many noisy ones: 1 - p_t falls with t.
 EARLY_RELEASES = (0, 1, 2, 4, 8, 16)
+#: Share of the last release of weights in the worth of a plan with finalists, which follow from it.
+BEFORE_FINALISTS = 0.7
 #: Number of rounds after which a release counts half as much as a new one, in ``advice = recent``.
 HALF_LIFE = 3.0
 
@@ -276,6 +278,7 @@ class DPFTSDESettings(ThompsonSettings):
             use,
             self.parallel,
             others,
+            BEFORE_FINALISTS if others else NEWCOMERS,
         )
 
     def _listed(self, rounds: int) -> tuple[int, ...]:
