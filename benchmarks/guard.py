@@ -149,8 +149,11 @@ def search() -> Iterator[Guard]:
 def shell() -> Iterator[Guard]:
     """Around an evaluation: journals, records, checkpoints and Flower's messages, in process."""
     agents, rounds = 20, (2, 6)
-    for told, messages, most in (("request", False, 600), ("message", True, 1750)):
-        counts = [calls(partial(federation, agents, count, messages)) for count in rounds]
+    for told, way, most in (
+        ("request", "inline", 600), ("message", "messages", 1750),
+        ("request to a process", "processes", 300),
+    ):  # fmt: skip
+        counts = [calls(partial(federation, agents, count, way)) for count in rounds]
         found = (counts[1] - counts[0]) / (agents * (rounds[1] - rounds[0]))
         yield Guard(f"calls of a {told} there and back, random search", found, most)
     plays = [_calls_of_plays(agents) for agents in (100, 5000)]
@@ -161,23 +164,23 @@ def shell() -> Iterator[Guard]:
     yield Guard("calls of a pull that costs nothing (fed-pne)", found, 150)
 
 
-def federation(agents: int, rounds: int, messages: bool) -> None:
-    """Random search of a task that costs nothing, in this process, with messages or without."""
+def federation(agents: int, rounds: int, way: str) -> None:
+    """Random search of a task that costs nothing, by an engine or with messages."""
     given = {"task": "benchmarks.load:free", "strategy": "random", "agents": agents}
-    simulated({**given, "rounds": rounds, "initial-points": 1}, messages)
+    simulated({**given, "rounds": rounds, "initial-points": 1}, way)
 
 
-def simulated(given: dict[str, Any], messages: bool = False) -> None:
-    """Simulate a run in this process."""
+def simulated(given: dict[str, Any], way: Any = "inline") -> None:
+    """Simulate a run, with messages in this process or by an engine."""
     spec = RunSpec.from_mapping(given)
     logging.getLogger("flwr").setLevel(logging.CRITICAL)
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
-        if messages:
+        if way == "messages":
             clients = simulated_client_app(spec.task, directory.agents)
             serve(spec, InProcessGrid(clients, given["agents"]), directory)
         else:
-            run(spec, directory, "inline")
+            run(spec, directory, way)
 
 
 def _calls_of_plays(agents: int) -> float:

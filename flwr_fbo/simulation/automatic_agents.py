@@ -173,7 +173,7 @@ def _time_text(seconds: float) -> str:
 
     Examples
     --------
-    >>> _time_text(0.00012), _time_text(0.25), _time_text(75.0)
-    ('0.12 ms', '250 ms', '75 s')
+    >>> _time_text(0.00012), _time_text(0.25), _time_text(0.9999), _time_text(75.0)
+    ('0.12 ms', '250 ms', '1 s', '75 s')
     """
-    return f"{1000 * seconds:.2g} ms" if seconds < 1 else f"{seconds:.3g} s"
+    return f"{1000 * seconds:.3g} ms" if seconds < 0.9995 else f"{seconds:.3g} s"
