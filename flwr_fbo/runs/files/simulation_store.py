@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.core.evaluation_groups import GROUP_SECONDS
+from flwr_fbo.core import evaluation_groups
 from flwr_fbo.core.forks import ForkError, Process
 from flwr_fbo.runs.files.checks import LAYOUT, length_of_line, text_of_line
 from flwr_fbo.runs.files.journal import (
@@ -351,9 +351,12 @@ class SimulationStore:
             self.seconds += seconds
         if not self._grouped:
             self._write(flush, head=not begins)
-        elif self._work > GROUP_SECONDS and len(self._of) < FEW:
+        elif self._work <= evaluation_groups.GROUP_SECONDS:
+            if flush:
+                self._write(flush)
+        elif len(self._of) < FEW:
             self._end_group(flush)
-        elif self._work > GROUP_SECONDS or flush:
+        else:
             self._write(flush)
         return text
 
