@@ -28,10 +28,14 @@ import numpy as np
 from benchmarks.agent_iteration import default_sampler, mixed_sampler, sampler_with
 from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.core import evaluation_groups
+from flwr_fbo.core.protocol import Reply, Request, Setup
+from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
 from flwr_fbo.methods.ldp.server import RewardServer
+from flwr_fbo.methods.method import RunParameters
+from flwr_fbo.methods.registry import find_method
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.privacy.accountants import make_accountant
@@ -43,6 +47,7 @@ from flwr_fbo.search.box_tree import BoxTree
 from flwr_fbo.search.regions import split_space
 from flwr_fbo.simulation.engine import run
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
+from flwr_fbo.strategies.rounds import Rounds
 from flwr_fbo.strategies.server_app import serve
 from flwr_fbo.tasks.papers.garland import GarlandTask
 
@@ -150,12 +155,16 @@ def shell() -> Iterator[Guard]:
     """Around an evaluation: journals, records, checkpoints and Flower's messages, in process."""
     agents, rounds = 20, (2, 6)
     for told, way, most in (
-        ("request", "inline", 600), ("message", "messages", 1750),
+        ("request", "inline", 420), ("message", "messages", 1750),
         ("request to a process", "processes", 300),
     ):  # fmt: skip
         counts = [calls(partial(federation, agents, count, way)) for count in rounds]
         found = (counts[1] - counts[0]) / (agents * (rounds[1] - rounds[0]))
         yield Guard(f"calls of a {told} there and back, random search", found, most)
+    found = {_files_of(agents, 3) for agents in (50, 400)}
+    yield Guard("files of a simulation that depend on the number of agents", len(found) - 1, 0)
+    found = server_side(4000) / 4000
+    yield Guard("calls of the server's side of a round, an agent (dp-fts-de)", found, 45)
     plays = [_calls_of_plays(agents) for agents in (100, 5000)]
     yield Guard("calls of a play that one agent is asked for (ldp-tgp)", plays[0], 1500)
     yield Guard("the same with 5,000 agents over 100", plays[1] / plays[0], 1.1)
@@ -166,6 +175,7 @@ def shell() -> Iterator[Guard]:
 
 def federation(agents: int, rounds: int, way: str) -> None:
     """Random search of a task that costs nothing, by an engine or with messages."""
+    evaluation_groups.GROUP_SECONDS = 1e9  # the size of a group must not depend on the machine
     given = {"task": "benchmarks.load:free", "strategy": "random", "agents": agents}
     simulated({**given, "rounds": rounds, "initial-points": 1}, way)
 
@@ -181,6 +191,47 @@ def simulated(given: dict[str, Any], way: Any = "inline") -> None:
             serve(spec, InProcessGrid(clients, given["agents"]), directory)
         else:
             run(spec, directory, way)
+
+
+def _files_of(agents: int, rounds: int) -> int:
+    """How many files a simulation leaves behind."""
+    given = {"task": "benchmarks.load:free", "strategy": "random", "agents": agents}
+    spec = RunSpec.from_mapping({**given, "rounds": rounds, "initial-points": 1})
+    with tempfile.TemporaryDirectory() as folder:
+        directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
+        run(spec, directory, "inline")
+        return sum(path.is_file() for path in directory.root.rglob("*"))
+
+
+class _Answering:
+    """Agents that answer at once with one vector, and so cost next to nothing."""
+
+    def __init__(self, agents: int, length: int) -> None:
+        self.local_agents = self  # of a grid, which this object is too
+        self.nodes = range(2, 2 + agents)
+        self._vector = np.full(length, length**-0.5)
+
+    def check(self, setup: Setup) -> None: ...
+
+    def answer(
+        self, setup: Setup, requests: dict[int, Request], seconds: float, on_reply: Any
+    ) -> dict[int, Reply]:
+        due = Reply({"omega": self._vector})
+        return {n: due if "omega" in r.expects else Reply() for n, r in requests.items()}
+
+
+def server_side(agents: int) -> int:
+    """Calls of a round of dp-fts-de that releases, without what its agents do."""
+    method = find_method("dp-fts-de")
+    given = {"epsilon": 5.0, "features": 50, "releases": "all", "initial-points": 1}
+    settings = method.settings_class.from_mapping(given)
+    parameters = RunParameters(Space({"x": Float(0.0, 1.0)}), agents, 6, seed=1)
+    server = method.make_server(parameters, settings)
+    rounds = Rounds(server, server.setup(), parameters, lambda replied, asked: None)
+    grid: Any = _Answering(agents, server.settings.vector_length)
+    for _ in range(2):
+        rounds.run_one(grid)  # the initial points, and a first release
+    return _calls_of_one(lambda: rounds.run_one(grid))
 
 
 def _calls_of_plays(agents: int) -> float:

@@ -1,12 +1,13 @@
 """How much the server holds: agents in process, a long run through Ray, and a sum over a million.
 
-    python benchmarks/load.py inline [--agents 1000] [--rounds 5]
+    python benchmarks/load.py inline [--agents 1000] [--rounds 5] [--strategy dp-fts-de]
     python benchmarks/load.py ray [--agents 200] [--rounds 100]
     python benchmarks/load.py sum [--agents 1000000]
 
-`inline` and `ray` run DP-FTS-DE with an epsilon on a task that costs nothing, and print seconds
-a round and the resident memory of the server's process after some rounds, so that growth shows;
-`ray` also that of Ray's workers together, each page counted once (PSS). `sum` streams vectors
+`inline` and `ray` run DP-FTS-DE with an epsilon (or another strategy) on a task that costs nothing,
+and print seconds a round and the resident memory of the server's process after some rounds, so that
+growth shows; `inline` also the CPU time, the memory, the files and the bytes for each agent, and
+`ray` the memory of Ray's workers together, each page counted once (PSS). `sum` streams vectors
 of a million agents through the server's exact sum.
 """
 
@@ -50,6 +51,11 @@ def waiting(params: Any, partition: Any) -> float:
     """Take as long as a small training, but no processor: other work does not disturb it."""
     time.sleep(WAIT)
     return float(-((params["x"] - 0.3) ** 2))
+
+
+@task(space={"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+def free_plane(params: Any, partition: Any) -> float:
+    return float(-((params["x"] - 0.3) ** 2) - (params["y"] - 0.6) ** 2)
 
 
 def resident() -> float:
@@ -112,16 +118,30 @@ class Watch(Callback):
             print(f"{told}  {count} workers, {megabytes:.0f} MB", flush=True)
 
 
-def federation(engine: Any, agents: int, rounds: int) -> None:
+def federation(
+    engine: Any, agents: int, rounds: int, strategy: str = "dp-fts-de", task: str = "free"
+) -> None:
     sys.path.insert(0, str(Path(__file__).parent))  # where workers find the task
-    given = {
-        "task": "load:free", "agents": agents, "rounds": rounds, "epsilon": 5.0,
-        "initial-points": 1, "refit-every": 0, "features": 50,
+    given: dict[str, Any] = {
+        "task": f"load:{task}", "agents": agents, "rounds": rounds, "strategy": strategy,
+        "initial-points": 1,
     }  # fmt: skip
+    if strategy == "dp-fts-de":
+        given |= {"epsilon": 5.0, "refit-every": 0, "features": 50}
     spec, watch = RunSpec.from_mapping(given), Watch(rounds)
+    before, started = resident(), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
         run(spec, directory, engine, [watch])
+        files = [path for path in directory.root.rglob("*") if path.is_file()]
+        size = sum(path.stat().st_size for path in files)
+    cost = 1e3 * (time.process_time() - started) / agents / len(watch.seconds)
+    memory = 2**10 * (max(watch.memory) - before) / agents
+    print(
+        f"{cost:.3f} ms of this process's CPU for an agent in a round, {memory:.1f} kB of memory "
+        f"for an agent, {len(files)} files, {size / agents / len(watch.seconds):.0f} bytes for an "
+        "agent in a round"
+    )
     half = len(watch.memory) // 2
     print(
         f"{engine}: {agents} agents, {len(watch.seconds)} rounds, "
@@ -157,13 +177,16 @@ def main() -> None:
     parser.add_argument("what", choices=["inline", "ray", "sum"])
     parser.add_argument("--agents", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0)
+    parser.add_argument("--strategy", default="dp-fts-de")
+    parser.add_argument("--task", choices=["free", "free_plane"], default="free")
     arguments = parser.parse_args()
     defaults = {"inline": (1000, 5), "ray": (200, 100), "sum": (1_000_000, 0)}
     agents = arguments.agents or defaults[arguments.what][0]
     if arguments.what == "sum":
         stream(agents)
         return
-    federation(arguments.what, agents, arguments.rounds or defaults[arguments.what][1])
+    rounds = arguments.rounds or defaults[arguments.what][1]
+    federation(arguments.what, agents, rounds, arguments.strategy, arguments.task)
 
 
 if __name__ == "__main__":

@@ -227,6 +227,14 @@ class Evaluator:
         """
         return self._begun.get((round, play))
 
+    def first_known(self, round: int, plays: range) -> int:
+        """Return the first of these plays that is recorded or must be alone; else their end."""
+        known, rest = self._known, (self._unfinished, self._alone, self._ended)
+        if any(rest):
+            return next((p for p in plays if self.must_be_alone(round, p) or (round, p) in known),
+                        plays.stop)  # fmt: skip
+        return next((p for p in plays if (round, p) in known), plays.stop)
+
     def must_be_alone(self, round: int, play: int) -> bool:
         """Return whether an evaluation was begun before, alone or with others."""
         key = round, play
@@ -261,11 +269,10 @@ class Evaluator:
         limit = time_limit(self._limit, may_end_process=bool(self._session))
         late = self._out_of_time()["failure"] if self._limit is not None else None
         streams = generators([*self._seed, self.STREAM, templates[0].round], first, len(templates))
-        with contextlib.suppress(OutOfTimeError), limit:
+        progress = Progress(self.is_hopeless)  # of the first evaluation that reports: it ends this
+        with contextlib.suppress(OutOfTimeError), limit, reporting_to(progress):
             for play, (template, rng) in enumerate(zip(templates, streams, strict=True), first):
-                progress = Progress(self.is_hopeless)
-                with reporting_to(progress):
-                    score, failure = self._guarded(dict(template.params), rng)
+                score, failure = self._guarded(dict(template.params), rng)
                 evaluation = _filled(template, play, score, failure)
                 made.append(_with_reports(evaluation, progress))
                 if progress.reports or (failure and failure == late):
@@ -276,7 +283,8 @@ class Evaluator:
         if not made:
             return
         each = seconds / len(made)
-        made[:] = [_filled(e, e.play, e.score, e.failure, seconds=each) for e in made]
+        for e in made:  # nobody else has seen them yet
+            e.__dict__["seconds"] = each
         plain = [e for e in made if not e.reports]
         if plain:
             self._records.append(self.KIND, group_record(plain, points[: len(plain)], seconds))
@@ -494,14 +502,12 @@ def evaluations_of(records: Iterable[Mapping[str, Any]]) -> list[Evaluation]:
     return found
 
 
-def _filled(
-    template: Evaluation, play: int, score: float | None, failure: str, seconds: float = 0.0
-) -> Evaluation:
+def _filled(template: Evaluation, play: int, score: float | None, failure: str) -> Evaluation:
     """Return the evaluation of a play, with all else as in a template."""
     # As `replace` does, but in a tenth of the time: there may be thousands in a group.
     evaluation = object.__new__(Evaluation)
     evaluation.__dict__.update(template.__dict__)
-    evaluation.__dict__.update(play=play, score=score, failure=failure, seconds=seconds)
+    evaluation.__dict__.update(play=play, score=score, failure=failure)
     return evaluation
 
 

@@ -104,10 +104,7 @@ def _plays_together(evaluator: Evaluator, round: int, first: int, most: int) -> 
     if evaluator.must_be_alone(round, first):
         return 1
     size = min(evaluator.group_size.next, most)
-    for play in range(first + 1, first + size):
-        if evaluator.recorded(round, play) is not None or evaluator.must_be_alone(round, play):
-            return play - first
-    return size
+    return evaluator.first_known(round, range(first + 1, first + size)) - first
 
 
 def group_record(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
@@ -15,9 +16,10 @@ import pytest
 
 from flwr_fbo import Float, resume, simulate, task
 from flwr_fbo.clients.client_app import simulated_client_app
+from flwr_fbo.core import evaluation_groups
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.runs.callbacks import Callback
-from flwr_fbo.runs.files import arrangement
+from flwr_fbo.runs.files import arrangement, simulation_store
 from flwr_fbo.runs.files.arrangement import arrange
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.journal_check import JournalError
@@ -222,6 +224,64 @@ def test_what_cannot_be_written_leaves_nothing(tmp_path: Path, monkeypatch: Any)
     grow()
     again = SimulationStore(tmp_path, "run")
     assert [numbers(again, agent) for agent in (2, 3, 5)] == [[2, 10], [3, 10], [5, 10]]
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.06])
+def test_a_write_that_fails_in_the_middle_of_a_group_fails_for_all(
+    tmp_path: Path, monkeypatch: Any, seconds: float
+) -> None:
+    """An agent that answered before must not count as recorded, nor hide the failure."""
+    store, failing = SimulationStore(tmp_path, "run"), [False]
+    plain = simulation_store.append_lines
+
+    def fail(*given: Any) -> None:
+        if failing[0]:
+            failing[0] = False
+            raise OSError(28, "No space left on device")
+        plain(*given)
+
+    monkeypatch.setattr(simulation_store, "append_lines", fail)
+
+    def together() -> None:
+        with store.group(0, range(20)):
+            for agent in range(20):
+                failing[0] = agent == 12
+                with contextlib.suppress(JournalError):  # as an agent that declines
+                    note(store, agent, 0, seconds if agent == 12 else 0.0)
+
+    if not seconds:
+        failing[0] = False
+        monkeypatch.setattr(evaluation_groups, "GROUP_SECONDS", -1.0)
+    with pytest.raises(JournalError, match="No space left"):
+        together()
+    again = SimulationStore(tmp_path, "run")
+    assert [n for n in range(20) if numbers(again, n)] == [
+        n for n in range(20) if numbers(store, n)
+    ]
+    assert not numbers(store, 12)
+
+
+def test_nobody_has_replied_whose_evaluation_is_not_recorded(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
+    plain, count = simulation_store.append_lines, 0
+
+    def fail(*given: Any) -> None:
+        nonlocal count
+        count += 1
+        if count % 7 == 0:
+            raise OSError(28, "No space left on device")
+        plain(*given)
+
+    monkeypatch.setattr(simulation_store, "append_lines", fail)
+    simulate(hill, run_dir=tmp_path / "run", **PLAN)
+    table = (tmp_path / "run" / "rounds.csv").read_text().splitlines()[1:]
+    replied = {int(row.split(",")[0]): int(row.split(",")[2]) for row in table}
+    made = read_evaluations(tmp_path / "run" / "agents", 40)
+    recorded = {t: sum(e.round == t for h in made for e in h) for t in replied}
+    assert sum(replied.values()) < 40 * 5
+    # Records of agents that declined, as others of their group could not be written, may be there.
+    assert all(replied[t] <= recorded[t] for t in replied)
 
 
 def test_a_forked_process_writes_nothing(tmp_path: Path) -> None:

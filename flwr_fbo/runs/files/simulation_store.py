@@ -41,7 +41,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.core.evaluation_groups import GROUP_SECONDS
+from flwr_fbo.core import evaluation_groups
 from flwr_fbo.core.forks import ForkError, Process
 from flwr_fbo.runs.files.checks import LAYOUT, length_of_line, text_of_line
 from flwr_fbo.runs.files.journal import (
@@ -201,6 +201,7 @@ class SimulationStore:
         self._of: list[int] = []  # the agents of these lines
         self._work = 0.0  # seconds of the evaluations whose records are not written yet
         self._grouped = False  # whether a group is open
+        self._failure: JournalError | None = None  # the last one to write, since a group began
         self._file: int | None = None
         self._head_file: int | None = None
 
@@ -319,11 +320,16 @@ class SimulationStore:
         self.reserve()
         self._add(Group(round, frozenset(agents)).text())
         self._write(flush=False)
-        self._grouped = True
+        self._grouped, self._failure = True, None
         try:
             yield
-        finally:
-            self._end_group(flush=False)
+        except BaseException:
+            with contextlib.suppress(JournalError):  # the first error says more
+                self._end_group(flush=False)
+            raise
+        self._end_group(flush=False)
+        if self._failure is not None:  # in the middle: records of agents before are lost too
+            raise self._failure
 
     def _end_group(self, flush: bool) -> None:
         """Write what the open group has recorded, and its end."""
@@ -351,9 +357,12 @@ class SimulationStore:
             self.seconds += seconds
         if not self._grouped:
             self._write(flush, head=not begins)
-        elif self._work > GROUP_SECONDS and len(self._of) < FEW:
+        elif self._work <= evaluation_groups.GROUP_SECONDS:
+            if flush:
+                self._write(flush)
+        elif len(self._of) < FEW:
             self._end_group(flush)
-        elif self._work > GROUP_SECONDS or flush:
+        else:
             self._write(flush)
         return text
 
@@ -378,7 +387,8 @@ class SimulationStore:
             append_lines(self._file, bytes(self._lines), flush)
         except OSError as error:
             self._drop()
-            raise JournalError(f"{self.path} cannot be written: {error.strerror}") from error
+            self._failure = JournalError(f"{self.path} cannot be written: {error.strerror}")
+            raise self._failure from error
         except BaseException:
             self._drop()
             raise
