@@ -84,3 +84,29 @@ def test_a_crash_after_the_last_charge_does_not_pay_twice(
     assert found.epsilon <= 8.0
     assert found.recommended is not None  # from the function, as the scores were lost
     assert "finalists" not in found.recommendation
+
+
+def test_secure_sums_carry_the_scores_and_the_ledger_has_one_charge_for_each(
+    tmp_path: Path,
+) -> None:
+    secure = DPFTSDE(**PRIVATE, aggregation="secure")
+    found = simulate(hill, strategy=secure, run_dir=tmp_path / "r", **SMALL)
+    rounds = [r.round for r in RunDirectory(tmp_path / "r").releases.read()]
+    assert rounds[-1] == 7
+    assert len(found.recommendation["finalists"]) == 3
+    lines = (tmp_path / "r" / "ledger.jsonl").read_text().splitlines()
+    assert len(lines) == 1 + len(rounds)  # a header, and a charge for each release
+    assert found.epsilon <= 8.0
+
+
+def test_parties_that_trust_no_server_add_their_own_noise_to_the_scores(tmp_path: Path) -> None:
+    local = DPFTSDE(finalists=3, local_epsilon=20.0)
+    found = simulate(hill, strategy=local, run_dir=tmp_path / "r", **SMALL)
+    assert len(found.recommendation["finalists"]) == 3
+    assert found.recommendation["noise"] > 0.0  # the parties' own, which the result states
+    few = DPFTSDE(finalists=3, local_epsilon=20.0, local_answers=2, releases="all")
+    spent = simulate(hill, strategy=few, run_dir=tmp_path / "few", **SMALL)
+    # Two vectors were paid for, so that no party sends its scores: they all count as zero.
+    final = RunDirectory(tmp_path / "few").releases.read()[-1]
+    assert final.round < 7 or not final.vector.any()
+    assert not spent.recommendation["clear"] or "finalists" not in spent.recommendation
