@@ -33,7 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)  # after the tests that nobody asked for were left out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each worker its share of the slow tests first.
+    """Give the slow tests to the first workers, before the quick ones.
 
     Slow tests wait for processes of their own most of the time, and quick tests compute meanwhile.
     A worker begins with as many tests as the others, one after the other in the order of `items`.
@@ -41,6 +41,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     workers = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
     if workers > 1:
         items[:] = dealt(items, workers)
+
+
+#: Workers that begin with slow tests. Many of them start Ray, which gives up where one of its
+#: processes takes longer than 15 s to start: on two cores, too many at once are too slow.
+SLOW_WORKERS = 2
 
 
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
@@ -56,6 +61,6 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     parts: list[pytest.Item] = []
     for worker in range(workers):
         share = (len(items) - len(parts)) // (workers - worker)
-        first = in_turn[worker::workers]
+        first = in_turn[worker::SLOW_WORKERS] if worker < SLOW_WORKERS else []
         parts += [*first, *islice(quick, max(0, share - len(first)))]
     return [*parts, *quick]
