@@ -375,6 +375,22 @@ def test_an_evaluation_that_ends_the_process_in_a_group_is_found(tmp_path: Path)
 # -- the two arrangements ------------------------------------------------------------------------
 
 
+def test_agents_with_workers_have_a_journal_each(tmp_path: Path) -> None:
+    """A worker process writes the journal of its agent, also where the agents are in process."""
+    result = simulate(
+        "synthetic", agents=2, strategy="local-ts", rounds=1, initial_points=1,
+        answer_within=250.0, timeout=300.0, run_dir=tmp_path / "run",
+    )  # fmt: skip
+    assert result.history.evaluations == [1, 2]
+    folder = tmp_path / "run" / "agents"
+    assert not has_store(folder)
+    assert {path.name for path in folder.glob("agent-000?.jsonl")} == {
+        "agent-0000.jsonl", "agent-0001.jsonl"
+    }  # fmt: skip
+    made = read_evaluations(folder, 2, RunDirectory(tmp_path / "run").identity)
+    assert [len(history) for history in made] == [2, 2]
+
+
 class Stop(Callback):
     """End the process after a round, as far as a test can."""
 
