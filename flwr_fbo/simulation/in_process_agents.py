@@ -109,10 +109,13 @@ class InProcessAgents:
         started, replies = time.monotonic(), dict[int, Reply]()
         waited = [agent for agent in self._late if agent in requests]
         turn = [*waited, *(agent for agent in requests if agent not in self._late)]
+        client = self._client
+        # Agents that reply early evaluate in worker processes, which write journals of their own.
+        ask = client.answer_group if setup.answer_within is None else client.answer_early
         with self._client.opened(), one_alarm():
             while turn:
                 group = turn[: self._client.group_size]
-                answered = self._client.answer_group(
+                answered = ask(
                     setup,
                     _as_received({agent: requests[agent] for agent in group}),
                     lambda: time.monotonic() - started < seconds,
@@ -249,6 +252,23 @@ class _InProcessClient(TuningClient):
         """Return the reply of an agent that declines because of an error."""
         return self._declining(error, setup, agent)
 
+    def answer_early(
+        self,
+        setup: Setup,
+        requests: Mapping[int, Request],
+        in_time: Callable[[], bool],
+        on_reply: Callable[[int], None],
+    ) -> dict[int, Reply]:
+        """Return what :meth:`answer_group` returns, of agents whose workers evaluate."""
+        replies: dict[int, Reply] = {}
+        for agent, request in requests.items():
+            if not in_time():
+                break
+            partition = self._partition(setup, agent)
+            replies[agent] = self.answer_here(setup, request, partition)
+            on_reply(len(replies))
+        return replies
+
     def _open_store(self, setup: Setup) -> SimulationStore:
         """Return the journal of all agents."""
         if self._store is None:
@@ -341,6 +361,8 @@ class _InProcessClient(TuningClient):
 
     def _records_of_leg(self, setup: Setup, partition: Partition, path: Path) -> Records:
         """Return all records of an agent, for a leg of a secure sum."""
+        if setup.answer_within is not None:
+            return super()._records_of_leg(setup, partition, path)
         return self._open_store(setup).records(partition.index)
 
 

@@ -287,7 +287,7 @@ class FBOStrategy(Strategy):
         parameters = replace(parameters, run=directory.identity)
         self.open_run(parameters, directory.store)
         self._check_ledger(directory)
-        if self._history is not None:
+        if self._history is not None or local_agents(grid) is not None:
             self._arrange_journals(directory, grid)
         self._reconcile(directory)
         # Written before the first message, so that the guarantee is known whatever happens next.

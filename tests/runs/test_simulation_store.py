@@ -334,7 +334,7 @@ def killed(run: Path, which: str, evaluations: int = 0) -> None:
     code = (
         "from flwr_fbo import simulate; from tests.runs import test_simulation_store as tasks\n"
         "from flwr_fbo.core import evaluation_groups\n"
-        f"simulate(tasks.{which}, run_dir={str(run)!r}, **{PLAN!r})"
+        f"simulate(tasks.{which}, engine='inline', run_dir={str(run)!r}, **{PLAN!r})"
     )
     environment = {**os.environ, "FBO_KILL_AT": str(evaluations), "FLWR_TELEMETRY_ENABLED": "0"}
     done = subprocess.run(
@@ -349,7 +349,7 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path: Path, after: int) -> No
     killed(run, "killed_once", after)
     assert ended_a_run(run / "agents")
     simulate(hill, run_dir=tmp_path / "whole", **PLAN)
-    result = resume(run, task=killed_once)
+    result = resume(run, task=killed_once, engine="inline")
     assert result.complete
     assert result.failures == 0
     assert evaluations(run) == evaluations(tmp_path / "whole")
@@ -363,7 +363,7 @@ def test_a_killed_run_ends_as_one_that_was_not(tmp_path: Path, after: int) -> No
 def test_an_evaluation_that_ends_the_process_in_a_group_is_found(tmp_path: Path) -> None:
     run = tmp_path / "run"
     killed(run, "vanishes")
-    result = resume(run, task=vanishes)
+    result = resume(run, task=vanishes, engine="inline")
     assert result.complete
     made = [e for history in read_evaluations(run / "agents", 40) for e in history]
     assert len(made) == 40 * 5
@@ -373,6 +373,22 @@ def test_an_evaluation_that_ends_the_process_in_a_group_is_found(tmp_path: Path)
 
 
 # -- the two arrangements ------------------------------------------------------------------------
+
+
+def test_agents_with_workers_have_a_journal_each(tmp_path: Path) -> None:
+    """A worker process writes the journal of its agent, also where the agents are in process."""
+    result = simulate(
+        "synthetic", agents=2, strategy="local-ts", rounds=1, initial_points=1,
+        answer_within=250.0, timeout=300.0, run_dir=tmp_path / "run",
+    )  # fmt: skip
+    assert result.history.evaluations == [1, 2]
+    folder = tmp_path / "run" / "agents"
+    assert not has_store(folder)
+    assert {path.name for path in folder.glob("agent-000?.jsonl")} == {
+        "agent-0000.jsonl", "agent-0001.jsonl"
+    }  # fmt: skip
+    made = read_evaluations(folder, 2, RunDirectory(tmp_path / "run").identity)
+    assert [len(history) for history in made] == [2, 2]
 
 
 class Stop(Callback):
