@@ -57,6 +57,9 @@ from flwr_fbo.privacy.secure.noise_share import charged_delta
 from flwr_fbo.privacy.statement import DELTAS, NEVER_COVERED, PrivacyStatement, versions
 from flwr_fbo.search.regions import home_regions
 
+#: Agents are sent no shared function whose noise is more than so many times its expected signal.
+DROWNED = 2.0
+
 
 def empty_memory(settings: DPFTSDESettings) -> ReleaseMemory:
     """Return a memory without releases, with the half-life that the settings ask for."""
@@ -66,6 +69,18 @@ def empty_memory(settings: DPFTSDESettings) -> ReleaseMemory:
 def shared_weights(settings: DPFTSDESettings, released: ReleaseMemory) -> Array | None:
     """Return the weights (P, M) that agents are sent; None before the first release."""
     return released.latest if settings.advice == "last" else released.average()
+
+
+def is_drowned(settings: DPFTSDESettings, released: ReleaseMemory) -> bool:
+    """Return whether the shared function is so noisy that agents do better alone.
+
+    The expected signal and the noise are public numbers: no release is looked at. The papers'
+    agents, which follow a shared function by chance, are sent every release.
+    """
+    if not len(released) or settings.advice_use != "prior":
+        return False
+    evaluations = settings.evaluations_after(released.releases[-1].round)
+    return released.deviation() > DROWNED * expected_signal(evaluations)
 
 
 class DPFTSDEServer(SummingServer, ThompsonServer):
@@ -207,7 +222,8 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
     def _probability_and_weights(self, agent: int) -> tuple[float, Array | None]:
         # Line 12: the same for all agents, so that it is computed once.
         if self._weights is None:
-            self._weights = (shared_weights(self.settings, self.released),)
+            drowned = is_drowned(self.settings, self.released)
+            self._weights = (None if drowned else shared_weights(self.settings, self.released),)
         return own_probability(self._p_schedule, self.round), self._weights[0]
 
     # -- secure sums -------------------------------------------------------------------------
