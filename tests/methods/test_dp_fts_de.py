@@ -298,7 +298,7 @@ def test_agents_go_on_with_the_last_release():
 
 
 def test_agents_may_be_sent_the_average_of_the_releases_by_their_noise():
-    server = make(rounds=4, noise_multiplier=1.0, releases="0,2,3", advice="average",
+    server = make(rounds=4, noise_multiplier=0.3, releases="0,2,3", advice="average",
                   weights_hold=0, weights_decay=3)  # fmt: skip
     vectors, seen, precisions = vectors_of(12, 5), [], []
     for t in range(5):
@@ -313,6 +313,34 @@ def test_agents_may_be_sent_the_average_of_the_releases_by_their_noise():
             precisions.append(joint_sensitivity(weights, math.sqrt(2 * 5)) ** -2)
     assert len(server.released) == 3
     assert precisions[0] < precisions[2]  # uniform weights need less noise
+
+
+@pytest.mark.parametrize(("agents", "told"), [(6, False), (600, True)])
+def test_a_release_that_noise_drowns_is_not_sent(agents, told):
+    server = make(agents, rounds=9, epsilon=1.0, releases="0", regions=1)
+    for t in range(4):
+        requests = server.requests([0])
+        assert ("advice" in requests[0].arrays) == (told and t > 0)
+        server.close(replies(vectors_of(agents, 5, seed=t)))
+    assert len(server.released) == 1  # made, charged and published all the same
+    assert server.recommend(server.released.releases) is not None
+
+
+def test_the_paper_s_agents_are_sent_every_release():
+    server = make(6, rounds=9, epsilon=1.0, releases="0", advice_use="query")
+    server.close(replies(vectors_of(6, 5)))
+    assert "advice" in server.requests([0])[0].arrays
+
+
+def test_more_evaluations_behind_a_release_outweigh_more_noise():
+    # The signal of a release grows with the scores behind it: .14 after 2, .43 after 30.
+    early = make(30, rounds=40, noise_multiplier=9.0, regions=1, releases="0")
+    late = make(30, rounds=40, noise_multiplier=9.0, regions=1, releases="28")
+    for server, rounds in ((early, 1), (late, 29)):
+        for t in range(rounds):
+            server.close(replies(vectors_of(30, 5, seed=t)))
+    assert "advice" not in early.requests([0])[0].arrays
+    assert "advice" in late.requests([0])[0].arrays
 
 
 def test_drawing_a_release_remembers_nothing():
@@ -508,7 +536,7 @@ def test_the_state_holds_no_sample_and_no_source_of_noise():
 
 
 def test_it_runs_with_agents():
-    server = make(agents=4, rounds=3, space=SQUARE, features=20, regions=4, noise_multiplier=1.0,
+    server = make(agents=4, rounds=3, space=SQUARE, features=20, regions=4, noise_multiplier=0.1,
                   initial_points=3)  # fmt: skip
     parties = [Party(server.setup(), seed=n) for n in range(4)]
     run(server, parties)

@@ -69,6 +69,8 @@ FINALISTS = 3
 POSTERIOR_FROM = 8
 #: The noise where nothing is released: far above any signal.
 UNKNOWN = 1e3
+#: Agents are sent no shared function whose noise is more than so many times its expected signal.
+DROWNED = 2.0
 
 
 def empty_memory(settings: DPFTSDESettings) -> ReleaseMemory:
@@ -79,6 +81,18 @@ def empty_memory(settings: DPFTSDESettings) -> ReleaseMemory:
 def shared_weights(settings: DPFTSDESettings, released: ReleaseMemory) -> Array | None:
     """Return the weights (P, M) that agents are sent; None before the first release."""
     return released.latest if settings.advice == "last" else released.average()
+
+
+def is_drowned(settings: DPFTSDESettings, released: ReleaseMemory) -> bool:
+    """Return whether the shared function is so noisy that agents do better alone.
+
+    The expected signal and the noise are public numbers: no release is looked at. The papers'
+    agents, which follow a shared function by chance, are sent every release.
+    """
+    if not len(released) or settings.advice_use != "prior":
+        return False
+    evaluations = settings.evaluations_after(released.releases[-1].round)
+    return released.deviation() > DROWNED * expected_signal(evaluations)
 
 
 class DPFTSDEServer(SummingServer, ThompsonServer):
@@ -230,7 +244,8 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             functions = empty_memory(self.settings)
             for r in self._functions(self.released.releases):
                 functions.add(r.vector, r.deviation, r.round)
-            self._weights = (shared_weights(self.settings, functions),)
+            drowned = is_drowned(self.settings, functions)
+            self._weights = (None if drowned else shared_weights(self.settings, functions),)
         return own_probability(self._p_schedule, self.round), self._weights[0]
 
     # -- rounds ------------------------------------------------------------------------------
