@@ -13,14 +13,15 @@ symbol                                           here                     shape
 ``(x_i - x_j)_d^2`` of all pairs i > j           ``pair_distances(...)``  (D, Q)
 ===============================================  =======================  ==============
 
-B is the number of starts, n the number of observations, and Q = n (n - 1) / 2 the number of
-their pairs: symmetric quantities are computed once. The embedded columns of a category share
-one length scale.
+B is the number of starts, of one agent or of several, n the number of observations, and
+Q = n (n - 1) / 2 the number of their pairs: symmetric quantities are computed once. The embedded
+columns of a category share one length scale.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -30,6 +31,7 @@ from scipy.linalg import lapack
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.space import Space
 from flwr_fbo.models.kernels import Kernel, kernel_named
+from flwr_fbo.models.quasi_newton import DescentOptions, minimise
 
 #: Log-normal priors, for scores of about unit spread on the unit cube: the median, and the spread
 #: of the logarithm. Length scales grow with the square root of the dimension, as distances do.
@@ -46,9 +48,9 @@ REFIT_GROWTH = 1.2
 #: From this many observations on, a fit starts at the result of the fit before and nowhere else.
 #: About one fit in a hundred then misses a better optimum elsewhere.
 WARM_START_FROM = 50
-#: The optimiser stops where no parameter has a slope of more than 0.03 nats per spread of its
-#: prior. The gain that is left is about the square, far too small to change a decision.
-OPTIMISER_OPTIONS = {"gtol": 0.03, "maxiter": 50}
+#: An ascent stops where no parameter has a slope of more than 0.03 nats per spread of its prior.
+#: The gain that is left is about the square, far too small to change a decision.
+DESCENT = DescentOptions(slope=0.03, iterations=50)
 #: Added to the diagonal, relative to the variance, to keep matrices positive definite.
 JITTER = 1e-10
 
@@ -115,49 +117,100 @@ def fit(
     and from the most probable of ``restarts - 1`` draws around the median. With many observations
     there is one ascent, from the fit ``before``.
     """
-    from scipy.optimize import minimize  # takes a while to import, and much of the app does not fit
+    given = lengthscale, noise, [before], restarts
+    return fit_together(kernel, space, x[None], y[None], [rng], *given)[0]
 
-    if len(y) < WARM_START_FROM:
-        before = None
-    x, y = _subset(x, y, rng)
-    squared = pair_distances(x, parameter_of_column(space))
+
+def fit_together(
+    kernel: str,
+    space: Space,
+    x: Array,
+    y: Array,
+    rngs: Sequence[np.random.Generator],
+    lengthscale: float | None = None,
+    noise: float | None = None,
+    before: Sequence[Hyperparameters | None] | None = None,
+    restarts: int = 4,
+) -> list[Hyperparameters]:
+    """Return :func:`fit` of several agents, given inputs x (A, n, E) and scores y (A, n).
+
+    An agent's result is the same, to the last bit, whatever the other agents are.
+    """
+    if before is None or y.shape[1] < WARM_START_FROM:
+        before = [None] * len(y)
+    data = [_subset(*given) for given in zip(x, y, rngs, strict=True)]
+    parameters = parameter_of_column(space)
+    squared = np.stack([pair_distances(rows, parameters) for rows, _ in data])
     centre, spread, bounds = _prior(space.dimension, lengthscale, noise)
-    posterior = _LogPosterior(kernel_named(kernel), squared, y, centre, spread)
-    if before is None:
-        starts = rng.standard_normal((restarts, len(centre)))
-        starts[0] = 0.0
-    else:
-        starts = (before.logarithms[None] - centre) / spread
-    starts = np.clip(starts, *bounds)
-    if len(starts) > 2:  # a full ascent only from the median and from the best draw
-        starts = starts[[0, 1 + int(np.argmin(posterior.losses(starts[1:])[0]))]]
-    settings = {"jac": True, "method": "L-BFGS-B", "bounds": bounds.T, "options": OPTIMISER_OPTIONS}
-    fits = [minimize(posterior.loss, z, **settings) for z in starts]
-    best = min(fits, key=lambda result: result.fun).x
-    *lengthscales, variance, fitted_noise = np.exp(centre + spread * best).tolist()
-    return Hyperparameters(tuple(lengthscales), variance, fitted_noise)
+    posterior = _LogPosterior(
+        kernel_named(kernel), squared, np.stack([scores for _, scores in data]), centre, spread
+    )
+    known = [None if fit is None else (fit.logarithms - centre) / spread for fit in before]
+    starts, owners = _starts(posterior, known, rngs, restarts, bounds)
+    found, losses = minimise(
+        lambda z, rows: posterior.losses(z, owners[rows]), starts, bounds[0], bounds[1], DESCENT
+    )
+    theta = centre + spread * found
+    return [
+        _hyperparameters(theta[best])
+        for agent in range(len(y))
+        for best in [min(np.flatnonzero(owners == agent).tolist(), key=losses.__getitem__)]
+    ]
+
+
+def _hyperparameters(theta: Array) -> Hyperparameters:
+    *lengthscales, variance, noise = np.exp(theta).tolist()
+    return Hyperparameters(tuple(lengthscales), variance, noise)
+
+
+def _starts(
+    posterior: _LogPosterior,
+    known: Sequence[Array | None],
+    rngs: Sequence[np.random.Generator],
+    restarts: int,
+    bounds: Array,
+) -> tuple[Array, Indices]:
+    """Return where ascents start (S, D + 2), and the number of the agent of each (S,).
+
+    An agent that knows a start has that one. The others have the median, and the best draw.
+    """
+    width = len(posterior.centre)
+    starts: list[list[Array]] = [[] if start is None else [start] for start in known]
+    new = [agent for agent, start in enumerate(known) if start is None]
+    if new:
+        # The first of the draws is replaced by the median, which is 0.
+        drawn = np.stack([rngs[n].standard_normal((restarts, width))[1:] for n in new])
+        draws = np.clip(drawn, *bounds)
+        best = np.zeros(len(new), dtype=np.int64)
+        if restarts > 2:
+            every = np.repeat(new, restarts - 1)
+            losses = posterior.losses(draws.reshape(-1, width), every)[0]
+            best = losses.reshape(len(new), -1).argmin(axis=1)
+        for agent, rows, row in zip(new, draws, best, strict=True):
+            starts[agent] = [np.zeros(width), *rows[row : row + 1]]
+    owners = np.repeat(np.arange(len(known)), [len(rows) for rows in starts])
+    return np.clip([row for rows in starts for row in rows], *bounds), owners
 
 
 @dataclass(frozen=True)
 class _LogPosterior:
-    """The function that a fit maximises: log likelihood plus log prior, in coordinates z."""
+    """The functions that fits maximise: log likelihood plus log prior, in coordinates z."""
 
     kernel: Kernel
-    squared: Array
-    y: Array
+    squared: Array  # (A, D, Q)
+    y: Array  # (A, n)
     centre: Array
     spread: Array
 
-    def losses(self, z: Array) -> tuple[Array, Array]:
-        """Return minus the log posterior (B,) and its gradient (B, D + 2) at z (B, D + 2)."""
-        theta = self.centre + self.spread * z
-        value, gradient = log_marginal_likelihood(self.kernel, self.squared, self.y, theta)
-        return 0.5 * (z * z).sum(axis=1) - value, z - self.spread * gradient
+    def losses(self, z: Array, owners: Indices) -> tuple[Array, Array]:
+        """Return minus the log posterior (B,) and its gradient (B, D + 2) at z (B, D + 2).
 
-    def loss(self, z: Array) -> tuple[float, Array]:
-        """Return :meth:`losses` at a single z (D + 2,), as scipy asks for it."""
-        value, gradient = self.losses(z[None])
-        return value[0], gradient[0]
+        ``owners`` (B,) are the numbers of the agents whose functions these are.
+        """
+        theta = self.centre + self.spread * z
+        data = self.squared[owners], self.y[owners]
+        value, gradient = log_marginal_likelihood(self.kernel, *data, theta)
+        return 0.5 * np.einsum("bd,bd->b", z, z) - value, z - self.spread * gradient
 
 
 def _prior(
@@ -198,17 +251,24 @@ def pair_distances(x: Array, parameters: Indices) -> Array:
 def log_marginal_likelihood(
     kernel: Kernel, squared: Array, y: Array, theta: Array
 ) -> tuple[Array, Array]:
-    """Return log p(y | theta) (B,) and its gradient (B, D + 2), from squared distances (D, Q)."""
-    dimension, n = len(squared), len(y)
+    """Return log p(y | theta) (B,) and its gradient (B, D + 2), at parameters theta (B, D + 2).
+
+    Scores y are (n,), and squared distances of their pairs (D, Q); or (B, n) and (B, D, Q), where
+    each row of theta has data of its own.
+    """
+    dimension, n = theta.shape[1] - 2, y.shape[-1]
     first, second = pairs_of(n)
     pairs = n * first + second
     inverse_scales = np.exp(-2.0 * theta[:, :dimension])  # (B, D)
     variance, noise = np.exp(theta[:, -2]), np.exp(theta[:, -1])
-    correlation, slope = kernel.profile(inverse_scales @ squared)  # (B, Q)
+    # Products of a row and a matrix: a product of matrices rounds by the number of its rows.
+    distances = (inverse_scales[:, None, :] @ squared)[:, 0]
+    correlation, slope = kernel.profile(distances)  # (B, Q)
     signal = variance[:, None] * correlation
     matrices = np.zeros((len(theta), n * n))  # lower triangles of K + noise I
     matrices[:, pairs] = signal
     matrices[:, :: n + 1] = ((1.0 + JITTER) * variance + noise)[:, None]
+    y = np.broadcast_to(y, (len(theta), n))
     value, alpha = _solve_in_place(matrices.reshape(-1, n, n), y)  # matrices become inverses
     # d value / d K = (alpha alpha' - K^-1) / 2; a pair stands for two entries of K.
     by_pair = alpha.take(first, 1) * alpha.take(second, 1) - matrices.take(pairs, 1)  # (B, Q)
@@ -216,25 +276,27 @@ def log_marginal_likelihood(
     by_diagonal = 0.5 * trace.sum(axis=1)
     by_variance = np.einsum("bq,bq->b", by_pair, signal) + by_diagonal * variance
     by_pair *= slope  # by r^2 of each pair, which length scales divide
-    by_scales = -2.0 * variance[:, None] * (by_pair @ squared.T) * inverse_scales
+    by_squared = (by_pair[:, None, :] @ np.swapaxes(squared, -1, -2))[:, 0]
+    by_scales = -2.0 * variance[:, None] * by_squared * inverse_scales
     return value, np.column_stack([by_scales, by_variance, noise * by_diagonal])
 
 
 def _solve_in_place(matrices: Array, y: Array) -> tuple[Array, Array]:
-    """Return log N(y | 0, K) (B,) and K^-1 y (B, n); overwrite K (B, n, n) by K^-1.
+    """Return log N(y | 0, K) (B,) and K^-1 y (B, n), for y (B, n); overwrite K (B, n, n) by K^-1.
 
     Only lower triangles are read and written. LAPACK stores matrices by columns, so our lower
     triangles are its upper triangles.
     """
-    value, alpha = np.empty(len(matrices)), np.empty((len(matrices), len(y)))
+    alpha, diagonals = np.empty(y.shape), np.empty(y.shape)
     for row, matrix in enumerate(matrices):
         factor, failed = lapack.dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)
         if failed:
             raise np.linalg.LinAlgError("a covariance matrix is not positive definite")
-        alpha[row] = lapack.dpotrs(factor, y, lower=0)[0]
-        value[row] = -0.5 * (alpha[row] @ y) - np.log(np.diagonal(factor)).sum()
+        alpha[row] = lapack.dpotrs(factor, y[row], lower=0)[0]
+        diagonals[row] = factor.diagonal()
         lapack.dpotri(factor, lower=0, overwrite_c=1)
-    return value - 0.5 * len(y) * math.log(2.0 * math.pi), alpha
+    value = -0.5 * np.einsum("bn,bn->b", alpha, y) - np.log(diagonals).sum(axis=1)
+    return value - 0.5 * y.shape[1] * math.log(2.0 * math.pi), alpha
 
 
 def _subset(x: Array, y: Array, rng: np.random.Generator) -> tuple[Array, Array]:

@@ -233,17 +233,64 @@ def test_a_fit_uses_a_bounded_number_of_observations(monkeypatch):
     seen = []
 
     def spy(kernel, squared, y, theta):
-        seen.append(len(y))
+        seen.append(y.shape[-1])
         return log_marginal_likelihood(kernel, squared, y, theta)
 
     monkeypatch.setattr(hp, "MAX_OBSERVATIONS", 25)
     monkeypatch.setattr(hp, "log_marginal_likelihood", spy)
     fit("se", cube(2), x, y, np.random.default_rng(0))
     assert set(seen) == {25}
-    assert len(seen) < 50 * 13  # 50 iterations of at most 12 backtracking steps
+    assert len(seen) <= 1 + 1 + 50  # the draws, the starts, and one for each iteration
 
 
 def test_a_fit_is_repeatable():
     x, y = sampled(count=15)
     first, second = (fit("se", cube(2), x, y, np.random.default_rng(6)) for _ in range(2))
     assert first == second
+
+
+def many(agents, count, dimension, seed):
+    """Inputs (A, n, D) and scores (A, n) of several agents."""
+    rng = np.random.default_rng(seed)
+    x = rng.random((agents, count, dimension))
+    y = np.sin(5 * x).sum(axis=2) * rng.random((agents, 1)) + 0.2 * rng.normal(size=x.shape[:2])
+    return x, y
+
+
+@pytest.mark.parametrize("name", ["se", "matern32", "matern52"])
+@given(st.integers(2, 5), st.integers(1, 12), st.integers(1, 4), st.integers(0, 2**32 - 1))
+@settings(max_examples=15, deadline=None)
+def test_fits_made_together_are_those_made_alone_to_the_last_bit(
+    name, agents, count, dimension, seed
+):
+    x, y = many(agents, count, dimension, seed)
+    rngs = [np.random.default_rng([seed, agent]) for agent in range(agents)]
+    together = hp.fit_together(name, cube(dimension), x, y, rngs)
+    for agent in range(agents):
+        rng = np.random.default_rng([seed, agent])
+        assert fit(name, cube(dimension), x[agent], y[agent], rng) == together[agent]
+
+
+def test_the_scores_of_one_agent_change_no_fit_of_others():
+    x, y = many(6, 9, 2, 0)
+
+    def fits(scores):
+        rngs = [np.random.default_rng(agent) for agent in range(6)]
+        return hp.fit_together("matern52", cube(2), x, scores, rngs)
+
+    first, other = fits(y), y.copy()
+    other[2] = 40.0 * other[2, ::-1]
+    second = fits(other)
+    assert first[2] != second[2]
+    assert first[:2] + first[3:] == second[:2] + second[3:]
+
+
+def test_agents_with_and_without_an_earlier_fit_are_fitted_together():
+    x, y = many(4, 50, 2, 1)
+    rngs = [np.random.default_rng(agent) for agent in range(4)]
+    earlier = [None, Hyperparameters((0.3, 0.4), 1.1, 0.02), None, prior_medians(2)]
+    together = hp.fit_together("se", cube(2), x, y, rngs, before=earlier)
+    for agent, before in enumerate(earlier):
+        rng = np.random.default_rng(agent)
+        found = fit("se", cube(2), x[agent], y[agent], rng, before=before)
+        assert found == together[agent]
