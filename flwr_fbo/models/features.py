@@ -81,7 +81,8 @@ class RandomFeatures:
         """Return the features of the rows of x (n, E): (n, M), read-only, each row of norm one.
 
         The features of the last points are cached, because an agent asks for the features of its
-        own points again and again, with one more point each time.
+        own points again and again, with one more point each time. Points of several agents,
+        (A, n, E), have features (A, n, M).
         """
         return _read_only(self._waves(x)) if self._too_large(x) else self._cached(x).features
 
@@ -89,11 +90,14 @@ class RandomFeatures:
         """Return phi(x)'phi(x') for all pairs of rows of x (n, E): (n, n), cached likewise."""
         if not self._too_large(x):
             return self._cached(x).gram
+        if x.ndim > 2:
+            return gram_of(self(x))
         waves = self._waves(x)
         return np.asarray(waves @ waves.T)
 
     def _too_large(self, x: Array) -> bool:
-        return x.shape[1] > FEW_COORDINATES or len(x) > MAX_CACHED_POINTS
+        """Return whether the features of points are not cached."""
+        return x.ndim > 2 or x.shape[1] > FEW_COORDINATES or len(x) > MAX_CACHED_POINTS
 
     def _cached(self, x: Array) -> _FeatureCache:
         """Return the cache, filled so that its first points are the rows of x."""
@@ -106,18 +110,18 @@ class RandomFeatures:
         return cache
 
     def _waves(self, x: Array) -> Array:
-        """Return cos(Sx + b) over its norm for each row of x (n, E): (n, M)."""
-        if x.shape[1] > FEW_COORDINATES:
+        """Return cos(Sx + b) over its norm for each row of x (..., n, E): (..., n, M)."""
+        if x.shape[-1] > FEW_COORDINATES:
             waves = x @ self.frequencies.T + self.phases
         else:
             # A product of matrices would make the last bit of a row depend on the number of rows,
             # and a restored agent would then propose other points than the original.
-            waves = np.empty((len(x), self.count))
+            waves = np.empty((*x.shape[:-1], self.count))
             waves[:] = self.phases
-            for coordinate, frequencies in zip(x.T, self.frequencies.T, strict=True):
-                waves += coordinate[:, None] * frequencies
+            for number, frequencies in enumerate(self.frequencies.T):
+                waves += x[..., number, None] * frequencies
         np.cos(waves, out=waves)
-        waves /= np.sqrt(np.einsum("nm,nm->n", waves, waves))[:, None]
+        waves /= np.sqrt(np.einsum("...nm,...nm->...n", waves, waves))[..., None]
         return waves
 
     @cached_property
@@ -132,19 +136,20 @@ class RandomFeatures:
         Single precision is enough to find where a function is large, and cosines in double
         precision take most of the time of :meth:`__call__` (`benchmarks.ratios`).
         """
-        rows = np.ones((len(x), x.shape[1] + 1), np.float32)
-        rows[:, :-1] = x
+        rows = np.ones((*x.shape[:-1], x.shape[-1] + 1), np.float32)
+        rows[..., :-1] = x
         waves = rows @ self._single[1]
         np.cos(waves, out=waves)  # (n, M)
-        single = weights.astype(np.float32)
-        dot = waves @ single if single.ndim == 1 else np.einsum("nm,nm->n", waves, single)
-        dot /= np.sqrt(np.einsum("nm,nm->n", waves, waves))
+        dot = _weighed(waves, weights.astype(np.float32))
+        dot /= np.sqrt(np.einsum("...nm,...nm->...n", waves, waves))
         return np.asarray(dot, dtype=np.float64)
 
     def value(self, x: Array, weights: Array) -> Array:
         """Return phi(x)' omega in double precision: (n,)."""
         waves = self._waves(x)
-        return np.asarray(np.einsum("nm,nm->n", waves, np.broadcast_to(weights, waves.shape)))
+        return np.asarray(
+            np.einsum("...nm,...nm->...n", waves, np.broadcast_to(weights, waves.shape))
+        )
 
     def value_and_gradient(
         self, x: Array, weights: Array, single_precision: bool = False
@@ -160,15 +165,40 @@ class RandomFeatures:
         if single_precision:
             angles, weights = angles.astype(np.float32), weights.astype(np.float32)
         waves = np.cos(angles)
-        norm = np.sqrt(np.einsum("nm,nm->n", waves, waves))  # (n,)
-        dot = waves @ weights if weights.ndim == 1 else np.einsum("nm,nm->n", waves, weights)
-        value = dot / norm
-        waves *= (-value / norm)[:, None]
+        norm = np.sqrt(np.einsum("...nm,...nm->...n", waves, waves))  # (n,)
+        value = _weighed(waves, weights) / norm
+        waves *= (-value / norm)[..., None]
         waves += weights
         waves *= np.sin(angles, out=angles)
         gradient = waves @ (self._single[0] if single_precision else self.frequencies)
-        gradient /= -norm[:, None]
+        gradient /= -norm[..., None]
         return value, gradient
+
+
+def _weighed(waves: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Return the sums of waves (..., n, M) times weights (M,), or weights of each row: (..., n)."""
+    if weights.ndim == 1:
+        return np.asarray(waves @ weights)
+    return np.asarray(np.einsum("...nm,...nm->...n", waves, weights))
+
+
+def gram_of(features: Array) -> Array:
+    """Return phi(x)'phi(x') for all pairs of points with features (..., n, M): (..., n, n).
+
+    Row by row, so that the last bit of a row does not depend on how many rows follow.
+    """
+    count = features.shape[-2]
+    gram = np.empty((*features.shape[:-1], count))
+    for row in range(count):
+        line = _row_of_gram(features, row)
+        gram[..., row, : row + 1] = line
+        gram[..., : row + 1, row] = line
+    return gram
+
+
+def _row_of_gram(features: Array, row: int) -> Array:
+    """Return phi(x)'phi(x') of one point with those up to itself: (..., row + 1)."""
+    return np.asarray((features[..., : row + 1, :] @ features[..., row, :, None])[..., 0])
 
 
 class _FeatureCache:
@@ -206,7 +236,7 @@ class _FeatureCache:
             self._gram = larger
         # Row by row, so that the last bit does not depend on how many rows were added at once.
         for row in range(known, self.count):
-            line = features[: row + 1] @ features[row]
+            line = _row_of_gram(features, row)
             self._gram[row, : row + 1] = self._gram[: row + 1, row] = line
         self._gram_count = self.count
         return _read_only(self._gram[: self.count, : self.count])
@@ -245,7 +275,8 @@ class WeightPosterior:
     With fewer observations than features, the same distribution is computed from the t x t
     Gram matrix: the mean by equation (5), and a sample by correcting a draw from the prior
     (Matheron's rule). ``form`` overrides this choice, and ``gram`` is the Gram matrix where the
-    caller has it.
+    caller has it. The mean of A posteriors with equally many observations is (A, M), of designs
+    (A, t, M) and scores (A, t).
     """
 
     def __init__(
@@ -259,15 +290,17 @@ class WeightPosterior:
         if not noise > 0:
             raise ValueError(f"`noise` must be > 0, but got {noise!r}")
         self.design, self.scores, self.noise = design, scores, noise
-        count, features = design.shape
+        count, features = design.shape[-2:]
         self.form = form or ("gram" if count < features else "design")
         self._gram = gram
 
     @classmethod
     def at(cls, features: RandomFeatures, x: Array, scores: Array, noise: float) -> WeightPosterior:
         """Return the posterior of the features' weights, given scores (t,) at x (t, E)."""
-        gram = features.gram(x) if len(x) < features.count else None
-        return cls(features(x), scores, noise, gram=gram)
+        design = features(x)
+        if x.shape[-2] >= features.count:
+            return cls(design, scores, noise)
+        return cls(design, scores, noise, gram=gram_of(design) if x.ndim > 2 else features.gram(x))
 
     @cached_property
     def _factor(self) -> Array:
@@ -280,10 +313,11 @@ class WeightPosterior:
 
     def mean(self) -> Array:
         """Return nu_t: (M,)."""
-        if not len(self.scores):
-            return np.zeros(self.design.shape[1])
+        if not self.scores.shape[-1]:
+            return np.zeros((*self.design.shape[:-2], self.design.shape[-1]))
         if self.form == "gram":  # equation (5): Sigma^-1 Phi' = Phi' (Phi Phi' + lambda I)^-1
-            return np.asarray(self.design.T @ solve(self._factor, self.scores))
+            solved = solve(self._factor, self.scores)
+            return np.asarray((self.design.swapaxes(-1, -2) @ solved[..., None])[..., 0])
         return np.asarray(solve(self._factor, self.design.T @ self.scores))
 
     def sample(self, rng: np.random.Generator) -> Array:

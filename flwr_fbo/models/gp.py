@@ -133,12 +133,17 @@ class Path(Surface):
 
 
 class GaussianProcess:
-    """The posterior of equation (1), given observations that are added one at a time."""
+    """The posterior of equation (1), given observations that are added one at a time.
 
-    def __init__(self, kernel: Kernel, noise: float, x: Array, y: Array) -> None:
-        if not noise > 0:
+    A processes with equally many observations can be one object, whose arrays have one more axis
+    in front: x (A, t, E), y (A, t), noise (A, 1), and the kernel likewise. Such an object has a
+    covariance, and the factor and the functions drawn from one process belong to single processes.
+    """
+
+    def __init__(self, kernel: Kernel, noise: float | Array, x: Array, y: Array) -> None:
+        if not np.all(np.asarray(noise) > 0):
             raise ValueError(f"`noise` must be > 0, but got {noise!r}")
-        if x.ndim != 2 or y.shape != x.shape[:1]:
+        if x.ndim < 2 or y.shape != x.shape[:-1]:
             raise ValueError(f"`x` must be (t, E) and `y` (t,), but got {x.shape} and {y.shape}")
         self.kernel, self.noise = kernel, noise
         self.x, self.y = x, y
@@ -154,16 +159,19 @@ class GaussianProcess:
         Whole blocks are computed at once and the rows of a block that has begun one by one, so
         that the result is a function of the rows alone, to the last bit.
         """
-        count = len(self.x)
-        square = np.zeros((count, count))
-        start = count // BLOCK * BLOCK
-        if not len(known):
-            known = add_to_diagonal(self.kernel(self.x[:start], self.x[:start]), self.noise)
-        square[: len(known), : len(known)] = known
-        for row in range(len(known), count):
-            cross = self.kernel(self.x[row : row + 1], self.x[:row])[0]  # (row,)
-            square[row, :row] = square[:row, row] = cross
-            square[row, row] = self.kernel.variance + self.noise
+        x, count = self.x, self.x.shape[-2]
+        square = np.zeros((*x.shape[:-2], count, count))
+        done = known.shape[-1] or count // BLOCK * BLOCK
+        if known.shape[-1]:
+            square[..., :done, :done] = known
+        elif done:
+            first = x[..., :done, :]
+            square[..., :done, :done] = add_to_diagonal(self.kernel(first, first), self.noise)
+        for row in range(done, count):
+            cross = self.kernel(x[..., row : row + 1, :], x[..., :row, :])[..., 0, :]  # (row,)
+            square[..., row, :row] = square[..., :row, row] = cross
+        last = np.einsum("...ii->...i", square)[..., done:]  # a view
+        last += self.kernel.variance + self.noise
         return square
 
     @cached_property
@@ -248,6 +256,6 @@ class GaussianProcess:
     ) -> Path:
         """Draw a path from the posterior of the features' weights, at a cost linear in t."""
         scale = np.sqrt(self.kernel.variance)
-        posterior = WeightPosterior(scale * basis(self.x), self.y, self.noise)
+        posterior = WeightPosterior(scale * basis(self.x), self.y, float(self.noise))
         mean = posterior.mean()
         return Path(basis, scale * (mean + beta * (posterior.sample(rng) - mean)))

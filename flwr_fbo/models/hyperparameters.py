@@ -276,7 +276,7 @@ def log_marginal_likelihood(
     by_diagonal = 0.5 * trace.sum(axis=1)
     by_variance = np.einsum("bq,bq->b", by_pair, signal) + by_diagonal * variance
     by_pair *= slope  # by r^2 of each pair, which length scales divide
-    by_squared = (by_pair[:, None, :] @ np.swapaxes(squared, -1, -2))[:, 0]
+    by_squared = (by_pair[:, None, :] @ squared.swapaxes(-1, -2))[:, 0]
     by_scales = -2.0 * variance[:, None] * by_squared * inverse_scales
     return value, np.column_stack([by_scales, by_variance, noise * by_diagonal])
 

@@ -34,15 +34,18 @@ BLOCK_ENTRIES = 2**14
 
 @dataclass(frozen=True, eq=False)
 class Kernel(ABC):
-    """A stationary covariance function of the scaled squared distance ``r^2``."""
+    """A stationary covariance function of the scaled squared distance ``r^2``.
+
+    The kernels of A processes are one kernel, with length scales (A, 1, E) and variances (A, 1).
+    """
 
     lengthscales: float | Array = 1.0
-    variance: float = 1.0
+    variance: float | Array = 1.0
 
     def __post_init__(self) -> None:
         if not np.all(np.asarray(self.lengthscales) > 0):
             raise ValueError(f"`lengthscales` must be > 0, but got {self.lengthscales!r}")
-        if not self.variance > 0:
+        if not np.all(np.asarray(self.variance) > 0):
             raise ValueError(f"`variance` must be > 0, but got {self.variance!r}")
 
     @abstractmethod
@@ -59,7 +62,8 @@ class Kernel(ABC):
 
     def __call__(self, a: Array, b: Array) -> Array:
         """Return the covariances between the rows of a (n, E) and of b (m, E): (n, m)."""
-        return self.variance * self.correlation(squared_distance(a, b, self.lengthscales))
+        correlation = self.correlation(squared_distance(a, b, self.lengthscales))
+        return np.asarray(of_matrices(self.variance) * correlation)
 
 
 @dataclass(frozen=True, eq=False)
@@ -140,17 +144,31 @@ class Matern(Kernel):
 def squared_distance(a: Array, b: Array, lengthscales: float | Array) -> Array:
     """Return ``r^2`` between the rows of a (n, E) and of b (m, E): (n, m)."""
     q = b / lengthscales
-    return scaled_distance(a / lengthscales, q, np.einsum("me,me->m", q, q))
+    return scaled_distance(a / lengthscales, q, squared_lengths(q))
+
+
+def squared_lengths(rows: Array) -> Array:
+    """Return the |q|^2 of rows q (..., m, E): (..., m)."""
+    return np.asarray(np.einsum("...me,...me->...m", rows, rows))
+
+
+def of_matrices(number: float | Array) -> float | Array:
+    """Return a number of a process, or one of each of A processes (A, 1), as a factor of matrices.
+
+    With vectors (A, n) such numbers are multiplied as they are.
+    """
+    return number[..., None] if isinstance(number, np.ndarray) else number
 
 
 def scaled_distance(p: Array, q: Array, lengths: Array) -> Array:
     """Return ``r^2`` between rows p (n, E) and q (m, E) that are divided by the length scales.
 
-    ``lengths`` (m,) are the |q|^2, which callers keep. The result is (n, m).
+    ``lengths`` (m,) are the |q|^2, which callers keep. The result is (n, m). All of them may have
+    further axes in front, as the rows of several processes do.
     """
-    squared = p @ (-2.0 * q.T)  # r^2 = |p|^2 - 2 p'q + |q|^2
-    squared += np.einsum("ne,ne->n", p, p)[:, None]
-    squared += lengths
+    squared = p @ (-2.0 * q).swapaxes(-1, -2)  # r^2 = |p|^2 - 2 p'q + |q|^2
+    squared += squared_lengths(p)[..., None]
+    squared += lengths[..., None, :]
     return np.asarray(np.maximum(squared, 0.0, out=squared))
 
 
@@ -161,13 +179,14 @@ def scaled_distance_float32(p: Array, q: Array, lengths: Array) -> Array:
     below zero.
     """
     # One product of matrices gives all three terms: (p, |p|^2, 1) (-2q, 1, |q|^2)'.
-    left = np.ones((len(p), p.shape[1] + 2), np.float32)
-    left[:, :-2] = p
-    left[:, -2] = np.einsum("ne,ne->n", p, p)
-    right = np.ones((len(q), p.shape[1] + 2), np.float32)
-    right[:, :-2] = -2.0 * q
-    right[:, -1] = lengths
-    return np.asarray(left @ right.T)
+    width = p.shape[-1] + 2
+    left = np.ones((*p.shape[:-1], width), np.float32)
+    left[..., :-2] = p
+    left[..., -2] = squared_lengths(p)
+    right = np.ones((*q.shape[:-1], width), np.float32)
+    right[..., :-2] = -2.0 * q
+    right[..., -1] = lengths
+    return np.asarray(left @ right.swapaxes(-1, -2))
 
 
 def blocks(rows: int, columns: int) -> Iterator[slice]:
@@ -177,7 +196,9 @@ def blocks(rows: int, columns: int) -> Iterator[slice]:
         yield slice(start, start + height)
 
 
-def kernel_named(name: str, lengthscales: float | Array = 1.0, variance: float = 1.0) -> Kernel:
+def kernel_named(
+    name: str, lengthscales: float | Array = 1.0, variance: float | Array = 1.0
+) -> Kernel:
     """Return the kernel that a setting such as ``kernel = "matern52"`` names."""
     if name == "se":
         return SquaredExponential(lengthscales, variance)

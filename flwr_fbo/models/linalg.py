@@ -1,7 +1,8 @@
 """Cholesky factors of covariance matrices, repaired by jitter where rounding requires it.
 
 The functions call LAPACK directly: for matrices as small as an agent's, the checks of scipy's
-own functions take longer than the factorisation.
+own functions take longer than the factorisation. Matrices of several agents, (A, n, n), are
+factorised one by one.
 """
 
 from __future__ import annotations
@@ -23,7 +24,9 @@ class FactorisationError(ArithmeticError):
 
 
 def factorise(square: Array) -> Array:
-    """Return the lower Cholesky factor of a positive (semi-)definite matrix (n, n)."""
+    """Return the lower Cholesky factor of a positive (semi-)definite matrix (..., n, n)."""
+    if square.ndim > 2:
+        return np.stack([factorise(matrix) for matrix in square])
     if not np.isfinite(square).all():
         raise FactorisationError("a covariance matrix must be finite, but has NaN or infinity")
     if not len(square):
@@ -41,9 +44,12 @@ def factorise(square: Array) -> Array:
     )
 
 
-def add_to_diagonal(square: Array, amount: float) -> Array:
-    """Add an amount to the diagonal of a square matrix in place, and return the matrix."""
-    diagonal = np.einsum("ii->i", square)  # a view
+def add_to_diagonal(square: Array, amount: float | Array) -> Array:
+    """Add an amount to the diagonal of a square matrix in place, and return the matrix.
+
+    An amount for each of A matrices is (A, 1).
+    """
+    diagonal = np.einsum("...ii->...i", square)  # a view
     diagonal += amount
     return square
 
@@ -68,15 +74,23 @@ def append_row(factor: Array, cross: Array, corner: float) -> Array | None:
 
 
 def solve(factor: Array, right: Array) -> Array:
-    """Return (L L')^-1 right for a lower factor L (n, n) and right (n,) or (n, m)."""
+    """Return (L L')^-1 right for a lower factor L (n, n) and right (n,) or (n, m).
+
+    For A factors (A, n, n), right is (A, n).
+    """
+    if factor.ndim > 2:
+        return np.stack([solve(f, r) for f, r in zip(factor, right, strict=True)])
     if not right.size:
         return np.zeros_like(right)
     return np.asarray(lapack.dpotrs(factor, right, lower=1)[0])
 
 
 def inverse_root(square: Array) -> Array:
-    """Return the lower triangular R (n, n) with R'R the inverse of a positive definite matrix."""
+    """Return lower triangular R (..., n, n) with R'R the inverse of a positive definite matrix."""
+    if square.ndim > 2:
+        return np.stack([inverse_root(matrix) for matrix in square])
     factor = factorise(square)
     if not len(factor):
         return factor
-    return np.asarray(lapack.dtrtri(factor, lower=1)[0])
+    # By rows, as the matrices of several agents are: products round by the order in memory.
+    return np.ascontiguousarray(lapack.dtrtri(factor, lower=1)[0])

@@ -77,40 +77,58 @@ class ScoreScale:
 
 
 def cut_low_scores(scores: Array) -> Array:
-    """Return scores (t,), the very low ones raised to a floor below the median.
+    """Return scores (..., t), the very low ones raised to a floor below the median.
 
     A network that diverged, or a chance level, can lie ten times further below the median than the
     best lies above it. Of scores standardised with it, all good ones are equal, and a stationary
     process takes what tells them apart for noise. How bad a bad score is does not matter.
     """
-    if not len(scores):
+    if not scores.shape[-1]:
         return scores
-    quartile, median = np.quantile(scores, [0.25, 0.5]).tolist()
+    ordered = np.sort(scores, axis=-1)
+    quartile, median = _quantile(ordered, 0.25), _quantile(ordered, 0.5)
     # The quartile is for those who begin near the top: what they tried elsewhere still counts.
-    width = max(float(scores.max()) - median, median - quartile)
+    width = np.maximum(ordered[..., -1:] - median, median - quartile)
     return np.asarray(np.maximum(scores, median - DEEPEST * width))
 
 
+def _quantile(ordered: Array, level: float) -> Array:
+    """Return a quantile of sorted scores (..., t), as `numpy.quantile` does: (..., 1)."""
+    place = level * (ordered.shape[-1] - 1)
+    first = int(place)
+    low, high = ordered[..., first : first + 1], ordered[..., first + 1 : first + 2]
+    if place == first:
+        return low
+    share, apart = place - first, high - low
+    return np.asarray(low + apart * share if share < 0.5 else high - apart * (1.0 - share))
+
+
 def standardise_scores(scores: Array, shared: tuple[float, float] | None = None) -> Array:
-    """Return scores (t,) with mean 0 and spread 1, by their own and any shared mean and spread."""
-    largest = float(np.abs(scores).max(initial=0.0))
+    """Return scores (..., t) with mean 0 and spread 1, by their own and any shared mean and spread.
+
+    Scores of several agents, a row for each, are standardised row by row.
+    """
+    largest = np.abs(scores).max(axis=-1, keepdims=True, initial=0.0)
     if shared is None:
         return _standardise_alone(scores, largest)
     # As in _standardise_alone; scores that are small stay as they are.
-    size = max(1.0, largest)
+    size = np.maximum(1.0, largest)
     y, mean, spread = scores / size, shared[0] / size, shared[1] / size
     # Pool the moments of t scores with those of PRIOR_SCORES scores of the shared mean and spread.
-    count = len(y) + PRIOR_SCORES
-    centre = (y.sum() + PRIOR_SCORES * mean) / count
-    squares = ((y - centre) ** 2).sum() + PRIOR_SCORES * ((mean - centre) ** 2 + spread**2)
-    return np.asarray((y - centre) / math.sqrt(squares / count))
+    count = y.shape[-1] + PRIOR_SCORES
+    centre = (y.sum(axis=-1, keepdims=True) + PRIOR_SCORES * mean) / count
+    squares = ((y - centre) ** 2).sum(axis=-1, keepdims=True)
+    squares = squares + PRIOR_SCORES * ((mean - centre) ** 2 + spread**2)
+    return np.asarray((y - centre) / np.sqrt(squares / count))
 
 
-def _standardise_alone(scores: Array, largest: float) -> Array:
-    """Return scores with mean 0 and spread 1, or all 0 where they are equal: (t,)."""
-    if largest == 0.0:
+def _standardise_alone(scores: Array, largest: Array) -> Array:
+    """Return scores with mean 0 and spread 1, or all 0 where they are equal: (..., t)."""
+    count = scores.shape[-1]
+    if not count:
         return scores
-    y = scores / largest  # the squares of huge scores would overflow
-    y -= y.sum() / len(y)
-    spread = math.sqrt(float(y @ y) / len(y))
-    return y / spread if spread > LEAST_SPREAD else np.zeros_like(y)
+    y = scores / np.where(largest == 0.0, 1.0, largest)  # squares of huge scores would overflow
+    y -= y.sum(axis=-1, keepdims=True) / count
+    spread = np.sqrt(np.einsum("...t,...t->...", y, y) / count)[..., None]
+    spread_known = spread > LEAST_SPREAD
+    return np.asarray(np.where(spread_known, y / np.where(spread_known, spread, 1.0), 0.0))

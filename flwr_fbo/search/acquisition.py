@@ -6,6 +6,9 @@ best twenty. Here the candidates are quasi-random and the ascents are Newton's, 
 that misses is measured (`benchmarks.maxima`). A surface with peaks near the incumbents is
 searched by :class:`NearIncumbents` where the space is small and continuous.
 
+Searches near the incumbents of several agents are made together (:func:`argmax_together`): an agent
+alone is a group of one. An agent's point is the same, to the last bit, whatever the others are.
+
 Finite spaces are searched exactly. Categories and integers with few values are never relaxed,
 but changed by exchanges of one value. Integers with many values climb like reals, are rounded to
 a value, and are then exchanged too. The final comparison is always between values of the surface
@@ -15,9 +18,12 @@ at points of the space, never between points.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.space import Categorical, Float, Int, Parameter, Space
@@ -26,7 +32,16 @@ from flwr_fbo.search.candidates import CANDIDATES, STARTS, NearIncumbents, quasi
 from flwr_fbo.search.newton import AscentOptions, Objective, climb
 from flwr_fbo.search.regions import Regions
 
-__all__ = ["CANDIDATES", "STARTS", "all_points", "argmax", "quasi_random"]
+__all__ = [
+    "CANDIDATES",
+    "STARTS",
+    "Surfaces",
+    "all_points",
+    "argmax",
+    "argmax_together",
+    "is_small",
+    "quasi_random",
+]
 
 #: The search of surfaces that peak near the incumbents.
 NEAR_INCUMBENTS = NearIncumbents()
@@ -39,6 +54,8 @@ ENUMERABLE = 20_000
 EXCHANGES = 32
 #: Most rounds of exchanges, of one value each; usually the third or fourth finds nothing better.
 EXCHANGE_ROUNDS = 12
+#: The number of agents whose candidates are scanned at once: their features fit into the cache.
+SCANNED_TOGETHER = 8
 #: Relative error of a scan; points within it of the best are evaluated exactly.
 SCAN_ERROR = 1e-3
 
@@ -104,28 +121,157 @@ def argmax(
         return _best_of(target, everything)
     if incumbents is not None and len(incumbents):
         if _is_searched_near_incumbents(target):
-            return _search_near(target, rng, incumbents)
+            found = argmax_together(_Alone(surface), [rng], incumbents[None], regions)
+            return np.asarray(found[0])
     else:
         incumbents = np.zeros((0, space.dimension))
     points = np.vstack([quasi_random(CANDIDATES, space.dimension, rng), incumbents])
     return _search_widely(target, points if space.continuous else space.snap(points))
 
 
+class Surfaces(Protocol):
+    """The surfaces of A agents, which are searched together.
+
+    Points are (A, n, E), numbers of sub-regions (A, n), values (A, n), and gradients (A, n, E).
+    Values must be the same, to the last bit, whatever the other agents are.
+    """
+
+    def of(self, agents: Indices | slice) -> Surfaces:
+        """Return the surfaces of some of the agents."""
+
+    def scan(self, x: Array, regions: Indices | None = None) -> Array:
+        """Return each surface at an agent's points, to a relative error of about 1e-3."""
+
+    def value_and_gradient_for_climbing(
+        self, x: Array, regions: Indices | None = None
+    ) -> tuple[Array, Array]:
+        """Return each surface and its gradient at an agent's points, to about 1e-6."""
+
+
+@dataclass(frozen=True, eq=False)
+class _Alone:
+    """The surface of one agent, as :class:`Surfaces`."""
+
+    surface: Surface
+
+    def of(self, agents: Indices | slice) -> _Alone:
+        return self
+
+    def scan(self, x: Array, regions: Indices | None = None) -> Array:
+        value: Array = self.surface.scan(x[0], None if regions is None else regions[0])
+        return value[None]
+
+    def value_and_gradient_for_climbing(
+        self, x: Array, regions: Indices | None = None
+    ) -> tuple[Array, Array]:
+        places = None if regions is None else regions[0]
+        value, gradient = self.surface.value_and_gradient_for_climbing(x[0], places)
+        return value[None], gradient[None]
+
+
 def _is_searched_near_incumbents(target: _Target) -> bool:
-    space = target.space
-    small = space.continuous and space.dimension <= NEAR_INCUMBENTS.max_dimension
-    return small and target.surface.peaks_near_incumbents
+    return is_small(target.space) and target.surface.peaks_near_incumbents
 
 
-def _search_near(target: _Target, rng: np.random.Generator, incumbents: Array) -> Array:
-    """Return the best point reached from candidates near the incumbents: (D,)."""
-    search, boxes = NEAR_INCUMBENTS, 1 if target.regions is None else target.regions.count
-    points = search.points(target.space, rng, incumbents)
-    order, tolerance = _ordered(target, points)
-    starts = points[search.starts_among(points, order)]
-    options = search.ascent_options(target.space.dimension, boxes, tolerance)
-    best, value = _climb(target, starts, options)
-    return np.asarray(best[int(np.argmax(value))])
+def is_small(space: Space) -> bool:
+    """Return whether surfaces with peaks near the incumbents are searched near these only."""
+    most = NEAR_INCUMBENTS.max_dimension
+    return space.points is None and space.continuous and space.dimension <= most
+
+
+def argmax_together(
+    surfaces: Surfaces,
+    rngs: Sequence[np.random.Generator],
+    incumbents: Array,
+    regions: Regions | None = None,
+) -> Array:
+    """Return where the surfaces of A agents are largest, which peak near incumbents: (A, D).
+
+    The space must be small (:func:`is_small`), and every agent have equally many incumbents
+    (A, k, D). With ``regions`` each surface holds one function per sub-region.
+    """
+    if regions is not None and regions.count == 1:
+        regions = None
+    search, boxes = NEAR_INCUMBENTS, 1 if regions is None else regions.count
+    points = search.points(rngs, incumbents)
+    scores = _scan_by_blocks(surfaces, points, _places(regions, points))
+    order = np.argsort(-scores, axis=1)
+    agents = np.arange(len(points))
+    tolerance = TOLERANCE * (scores[agents, order[:, 0]] - scores[agents, order[:, 2]])
+    index, present = search.starts_among(points, order)
+    starts = points[agents[:, None], index]
+    options = search.ascent_options(points.shape[-1], boxes, tolerance)
+    reached, value = _climb_together(surfaces, starts, present, regions, options)
+    return np.asarray(reached[agents, value.argmax(axis=1)])
+
+
+def _places(regions: Regions | None, points: Array) -> Indices | None:
+    """Return the number of the sub-region of each of the points (A, n, D): (A, n)."""
+    if regions is None:
+        return None
+    return regions.locate(points.reshape(-1, points.shape[-1])).reshape(points.shape[:-1])
+
+
+def _scan_by_blocks(surfaces: Surfaces, points: Array, places: Indices | None) -> Array:
+    """Return the surfaces at points (A, n, D), a few agents at a time: (A, n)."""
+    if len(points) == 1:
+        return surfaces.scan(points, places)
+    blocks = [slice(k, k + SCANNED_TOGETHER) for k in range(0, len(points), SCANNED_TOGETHER)]
+    return np.concatenate([
+        surfaces.of(agents).scan(points[agents], None if places is None else places[agents])
+        for agents in blocks
+    ])  # fmt: skip
+
+
+def _climb_together(
+    surfaces: Surfaces,
+    starts: Array,
+    present: NDArray[np.bool_],
+    regions: Regions | None,
+    options: AscentOptions,
+) -> tuple[Array, Array]:
+    """Climb from starts (A, S, D) that are present (A, S); return points, and values (A, S)."""
+    (agents, count, dimension), flat = starts.shape, starts.reshape(-1, starts.shape[-1])
+    place = None if regions is None else regions.locate(flat)
+
+    def objective(x: Array, rows: np.ndarray) -> tuple[Array, Array]:
+        return _of_their_agents(surfaces, x, rows // count, agents, place, rows)
+
+    reached, value = climb(objective, flat, *_box(flat, regions, place), options, present)
+    reached = _kept_inside(reached, regions, place)
+    return reached.reshape(agents, count, dimension), value.reshape(agents, count)
+
+
+def _of_their_agents(
+    surfaces: Surfaces,
+    x: Array,
+    owner: Indices,
+    agents: int,
+    place: Indices | None,
+    rows: np.ndarray,
+) -> tuple[Array, Array]:
+    """Return values (n,) and gradients (n, D) at rows x (n, D), of whose agents ``owner`` says.
+
+    Agents with equally many rows are asked together. So the products of matrices are those of an
+    agent alone.
+    """
+    here = None if place is None else place[rows]
+    if agents == 1:
+        places = None if here is None else here[None]
+        value, gradient = surfaces.value_and_gradient_for_climbing(x[None], places)
+        return value[0], gradient[0]
+    counts = np.bincount(owner, minlength=agents)
+    value, gradient = np.empty(len(x)), np.empty(x.shape)
+    for count in np.unique(counts[counts > 0]).tolist():
+        chosen = np.flatnonzero(counts == count)
+        asked = surfaces if len(chosen) == agents else surfaces.of(chosen)
+        mine = np.flatnonzero(counts[owner] == count)
+        shape = len(chosen), count
+        found, slope = asked.value_and_gradient_for_climbing(
+            x[mine].reshape(*shape, -1), None if here is None else here[mine].reshape(shape)
+        )
+        value[mine], gradient[mine] = found.ravel(), slope.reshape(-1, x.shape[1])
+    return value, gradient
 
 
 def _search_widely(target: _Target, points: Array) -> Array:
@@ -180,8 +326,7 @@ def _climb(target: _Target, starts: Array, options: AscentOptions) -> tuple[Arra
     if not climbing.any():
         return starts, target.value(starts)
     place = target.locate(starts)
-    low = np.zeros_like(starts) if regions is None else regions.low[place]
-    high = np.ones_like(starts) if regions is None else regions.high[place]
+    low, high = _box(starts, regions, place)
     objective = _objective(target, starts, climbing, place)
     box = low[:, climbing], high[:, climbing]
     x, value = climb(objective, starts[:, climbing], *box, options)
@@ -194,6 +339,13 @@ def _climb(target: _Target, starts: Array, options: AscentOptions) -> tuple[Arra
     if any(isinstance(p, Int) and _can_climb(p) for p in space.parameters.values()):
         return _rounded(target, starts, units)
     return units, value
+
+
+def _box(starts: Array, regions: Regions | None, place: Indices | None) -> tuple[Array, Array]:
+    """Return the corners (S, D) and (S, D) of the box in which each row climbs."""
+    if regions is None or place is None:
+        return np.zeros_like(starts), np.ones_like(starts)
+    return regions.low[place], regions.high[place]
 
 
 def _objective(

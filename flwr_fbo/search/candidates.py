@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -10,7 +11,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from flwr_fbo.core.arrays import Array, Indices
-from flwr_fbo.core.space import Space
 from flwr_fbo.search.newton import AscentOptions
 
 #: Number of candidates of a search, and how many of the best candidates start an ascent.
@@ -23,7 +23,12 @@ def quasi_random(count: int, dimension: int, rng: np.random.Generator) -> Array:
 
     The points are an additive-recurrence sequence (M. Roberts).
     """
-    points = rng.random(dimension) + _unshifted(count, dimension)
+    return shifted(rng.random(dimension), count)
+
+
+def shifted(shift: Array, count: int) -> Array:
+    """Return :func:`quasi_random` points for given shifts (..., D): (..., count, D)."""
+    points = shift[..., None, :] + _unshifted(count, shift.shape[-1])
     return np.asarray(points - (points >= 1.0))
 
 
@@ -66,43 +71,57 @@ class NearIncumbents:
     #: See :attr:`AscentOptions.unproven_gain`.
     unproven_gain: float = 1.2
 
-    def points(self, space: Space, rng: np.random.Generator, incumbents: Array) -> Array:
-        """Return candidates (n, D): all over the space, the incumbents (k, D), and around these."""
-        count, dimension = len(incumbents) * self.per_incumbent, space.dimension
-        whole = quasi_random(self.candidates, dimension, rng)
+    def points(self, rngs: Sequence[np.random.Generator], incumbents: Array) -> Array:
+        """Return candidates (A, n, D): all over the space, the incumbents (A, k, D), and around."""
+        agents, known, dimension = incumbents.shape
+        count = known * self.per_incumbent
+        shifts, ahead = np.empty((agents, dimension)), np.empty((agents, count, dimension))
+        away = np.empty((agents, count))
         # A uniform direction, and a distance that is uniform in the logarithm.
-        ahead = rng.standard_normal((count, dimension))
-        away = rng.uniform(math.log(self.nearest), math.log(self.farthest), count)
+        ends = math.log(self.nearest), math.log(self.farthest)
+        for agent, rng in enumerate(rngs):
+            rng.random(out=shifts[agent])
+            rng.standard_normal(out=ahead[agent])
+            away[agent] = rng.uniform(*ends, count)
         away = np.exp(away) * math.sqrt(dimension)
-        ahead *= (away / np.sqrt(np.einsum("nd,nd->n", ahead, ahead)))[:, None]
-        near = np.repeat(incumbents, self.per_incumbent, axis=0) + ahead
-        return np.concatenate([whole, incumbents, np.minimum(np.maximum(near, 0.0), 1.0)])
+        ahead *= (away / np.sqrt(np.einsum("...nd,...nd->...n", ahead, ahead)))[..., None]
+        near = np.repeat(incumbents, self.per_incumbent, axis=1) + ahead
+        whole, near = shifted(shifts, self.candidates), np.minimum(np.maximum(near, 0.0), 1.0)
+        return np.concatenate([whole, incumbents, near], axis=1)
 
-    def ascent_options(self, dimension: int, boxes: int, tolerance: float) -> AscentOptions:
+    def ascent_options(self, dimension: int, boxes: int, tolerance: Array) -> AscentOptions:
         """Return the options of ascents, each in one of ``boxes`` equal parts of the space.
 
         The trust radius is the spacing of the candidates: a start has no better candidate nearby,
         so its top is not expected to be farther away.
         """
         radius = self._spacing(dimension, boxes)
-        return AscentOptions(max(tolerance, self.tolerance), True, self.unproven_gain, radius)
+        least = np.maximum(tolerance, self.tolerance)
+        return AscentOptions(least, True, self.unproven_gain, radius)
 
     def _spacing(self, dimension: int, boxes: int = 1) -> float:
         """Return how far candidates over the whole space are apart, in widths of a box."""
         return float(min(1.0, boxes / self.candidates) ** (1.0 / dimension))
 
-    def starts_among(self, points: Array, order: Indices) -> Indices:
-        """Return the indices of the points (n, D), sorted by ``order``, to climb from: (S,)."""
-        dimension = points.shape[1]
-        best = order[: self.pool]
-        near = self._spacing(dimension)
-        pool = points[best]
-        square = pool @ (-2.0 * pool.T)  # |p - q|^2 = |p|^2 - 2 p'q + |q|^2
-        lengths = -0.5 * square.diagonal()
-        square += lengths
-        square += lengths[:, None]
-        highest_nearby = ~((square < near * near) & _earlier(len(best))).any(axis=1)
-        return np.asarray(best[highest_nearby][: self.starts])
+    def starts_among(self, points: Array, order: Indices) -> tuple[Indices, NDArray[np.bool_]]:
+        """Return the indices of the points (A, n, D), sorted by ``order``, to climb from: (A, S).
+
+        Agents may have unequally many, so the result also says which of the indices count: (A, S).
+        """
+        best = order[:, : self.pool]
+        near = self._spacing(points.shape[-1])
+        agents = np.arange(len(points))[:, None]
+        pool = points[agents, best]
+        square = pool @ (-2.0 * pool).swapaxes(-1, -2)  # |p - q|^2 = |p|^2 - 2 p'q + |q|^2
+        lengths = -0.5 * np.einsum("...ii->...i", square)
+        square += lengths[:, None, :]
+        square += lengths[..., None]
+        lower = np.asarray(((square < near * near) & _earlier(best.shape[1])).any(axis=2))
+        # Those that are highest nearby come first, in their order.
+        first = np.argsort(lower, axis=1, kind="stable")[:, : self.starts]
+        counts = ~lower[agents, first]
+        most = int(counts.sum(axis=1).max())
+        return best[agents, first[:, :most]], counts[:, :most]
 
 
 @lru_cache(maxsize=2)

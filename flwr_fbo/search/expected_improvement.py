@@ -44,19 +44,27 @@ HALF_PI_ROOT, HALF_LOG_TWO_PI = math.sqrt(0.5 * math.pi), 0.5 * math.log(2.0 * m
 
 @dataclass(frozen=True, eq=False)
 class Improvement(Surface):
-    """The logarithm of the improvement that an evaluation is expected to bring."""
+    """The logarithm of the improvement that an evaluation is expected to bring.
+
+    The improvements of A agents, whose models are one object, have best means (A, 1).
+    """
 
     model: PriorMeanProcess
-    best: float
+    best: float | Array
     #: Measured by `benchmarks.maxima`.
     peaks_near_incumbents: ClassVar[bool] = True
 
     @classmethod
     def over(cls, model: PriorMeanProcess) -> Improvement:
         """Return the improvement over the best mean at the model's points, or over 0."""
-        if not len(model.process.y):
+        if not model.process.y.shape[-1]:
             return cls(model, 0.0)
-        return cls(model, float(model.fitted.max()))
+        best = model.fitted.max(axis=-1, keepdims=True)
+        return cls(model, best if best.ndim > 1 else float(best[0]))
+
+    def of(self, agents: Indices | slice) -> Improvement:
+        """Return the improvements of some agents, of many."""
+        return Improvement(self.model.of(agents), np.asarray(self.best)[agents])
 
     def scan(self, x: Array, regions: Indices | None = None) -> Array:
         """Return the log improvement at the rows of x (n, E), to about 1e-3: (n,)."""
@@ -93,7 +101,7 @@ class Improvement(Surface):
 def log_gain(z: Array) -> tuple[Array, Array, Array]:
     """Return log h for h = z Phi(z) + phi(z), and phi / h and Phi / h: (n,) each."""
     mills = HALF_PI_ROOT * erfcx(np.minimum(z, LARGE) * -(0.5**0.5))  # Phi / phi
-    if not len(z) or z.min() < FAR or z.max() > LARGE:
+    if not z.size or z.min() < FAR or z.max() > LARGE:
         return _log_gain_of_any(z, mills)
     share = 1.0 + z * mills  # h / phi
     return np.log(share) - 0.5 * z * z - HALF_LOG_TWO_PI, 1.0 / share, mills / share

@@ -20,6 +20,10 @@ symbol                              here                shape
 Steps lead uphill along directions of either curvature, because eigenvalues enter by their size.
 Steps, gradients and Hessians are in units of the box, and each row's quadratic model is trusted
 within that row's radius.
+
+Several searches can be made together: the rows are then groups of equally many, one after another,
+and only rows of the same group are compared. No row of a group changes another group to the last
+bit, as far as the objective keeps groups apart.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_fbo.core.arrays import Array
 
@@ -54,8 +59,9 @@ class AscentOptions:
     """How closely a maximisation looks, and when it stops."""
 
     #: A row stops when its next step predicts a gain below the tolerance. That step is taken, and
-    #: the predicted gain is added to the value without another evaluation.
-    tolerance: float = 1e-8
+    #: the predicted gain is added to the value without another evaluation. Groups of rows may have
+    #: a tolerance each.
+    tolerance: float | Array = 1e-8
     #: Whether only the largest maximum matters. A row then waits, perhaps for ever, while it is
     #: not expected to become the largest by more than the tolerance.
     only_best: bool = False
@@ -92,19 +98,28 @@ def climb(
     low: Array,
     high: Array,
     options: AscentOptions | None = None,
+    present: NDArray[np.bool_] | None = None,
 ) -> tuple[Array, Array]:
-    """Return maximisers (S, D) and maxima (S,), from starts (S, D), within ``[low, high]``."""
+    """Return maximisers (S, D) and maxima (S,), from starts (S, D), within ``[low, high]``.
+
+    ``present`` (A, S / A) says which rows of A groups there are, as groups have unequally many; the
+    maxima of the others are -inf. Without it, the rows are one group.
+    """
     options = options or AscentOptions()
+    groups = 1 if present is None else len(present)
+    tolerance = np.broadcast_to(np.reshape(options.tolerance, (-1, 1)), (groups, 1))
+    tolerance = np.broadcast_to(tolerance, (groups, len(starts) // groups)).ravel()
     if low.shape != starts.shape:
         low, high = np.broadcast_to(low, starts.shape), np.broadcast_to(high, starts.shape)
     box, rows = (low, high, high - low), np.arange(len(starts))
-    at = _evaluate(objective, np.minimum(np.maximum(starts, low), high), rows, box)
+    at = _first(objective, np.minimum(np.maximum(starts, low), high), box, present)
     radius, reliable = np.full(len(rows), options.radius), np.zeros(len(rows), dtype=bool)
     trial, predicted, to_top = _step(at, radius, box)
     for _ in range(options.iterations):
-        active = predicted > options.tolerance
+        active = predicted > tolerance
         if options.only_best:
-            active &= _may_become_best(at, trial, predicted, reliable & to_top, options)
+            state = at, trial, predicted, reliable & to_top, tolerance
+            active &= _may_become_best(*state, options.unproven_gain, groups)
         rows = np.flatnonzero(active)
         if not len(rows):
             break
@@ -116,25 +131,47 @@ def climb(
         radius[rows] *= np.where(ratio > 0.75, 2.0, np.where(ratio < 0.25, 0.25, 1.0))
         at.replace(rows, new, ratio > 0.0)
         trial[rows], predicted[rows], to_top[rows] = _step(at[rows], radius[rows], active_box)
-    last = (predicted > 0.0) & (predicted <= options.tolerance)
+    last = (predicted > 0.0) & (predicted <= tolerance)
     return np.where(last[:, None], trial, at.x), at.value + np.where(last, predicted, 0.0)
 
 
+def _first(objective: Objective, x: Array, box: Box, present: NDArray[np.bool_] | None) -> _Points:
+    """Return the starts x (S, D), evaluated as far as they are present."""
+    if present is None or present.all():
+        return _evaluate(objective, x, np.arange(len(x)), box)
+    rows, (count, width) = np.flatnonzero(present), x.shape
+    at = _Points(
+        x, np.full(count, -np.inf), np.zeros((count, width)), np.zeros((count, width, width))
+    )
+    some = _evaluate(objective, x[rows], rows, tuple(side[rows] for side in box))
+    at.replace(rows, some, np.ones(len(rows), dtype=bool))
+    return at
+
+
 def _may_become_best(
-    at: _Points, trial: Array, predicted: Array, reliable: np.ndarray, options: AscentOptions
+    at: _Points,
+    trial: Array,
+    predicted: Array,
+    reliable: np.ndarray,
+    tolerance: Array,
+    unproven_gain: float,
+    groups: int,
 ) -> np.ndarray:
-    """Return which rows may end highest and do not climb to the best row's top: (S,)."""
+    """Return which rows may end highest and do not climb to the top of their group's best: (S,)."""
     expected = at.value + np.where(reliable, predicted, 0.0)
-    best = int(np.argmax(expected))
-    factor = np.where(reliable, RELIABLE_GAIN, options.unproven_gain)
-    most = at.value + factor * predicted - options.tolerance
-    most[best] = np.inf
+    size = len(expected) // groups
+    first = np.arange(0, len(expected), size)
+    leader = first + expected.reshape(groups, size).argmax(axis=1)  # (A,)
+    best = leader.repeat(size)  # each row's
+    factor = np.where(reliable, RELIABLE_GAIN, unproven_gain)
+    most = at.value + factor * predicted - tolerance
+    most[leader] = np.inf
     # Rows that climb to the same top are redundant, once the best row's model is reliable.
     apart, ahead = trial - trial[best], trial - at.x
     distance, length = np.einsum("sd,sd->s", apart, apart), np.einsum("sd,sd->s", ahead, ahead)
     redundant = distance < SAME_TOP**2 * length
     redundant &= reliable[best]
-    redundant[best] = False
+    redundant[leader] = False
     return np.asarray((most > expected[best]) & ~redundant)
 
 

@@ -176,7 +176,7 @@ def test_scanned_moments_lose_less_than_the_noise(noise, like, single):
     model = PriorMeanProcess(gp, shared_function(rng))
     mean, variance = model.posterior(new)
     scanned_mean, scanned_variance = model.scan_posterior(new)
-    assert model._single_precision_suffices == single  # else only the shared function is
+    assert model.single_precision_suffices == single  # else only the shared function is
     assert np.abs(scanned_variance - variance).max() < max(noise, 1e-5)
     assert np.abs(scanned_mean - mean).max() < max(noise, 1e-5)
 

@@ -233,7 +233,7 @@ def test_what_is_narrow_beside_an_incumbent_is_found():
 def test_candidates_by_incumbents_and_climbs_from_the_best_of_neighbours(dimension, count, seed):
     rng, search = np.random.default_rng(seed), NearIncumbents()
     incumbents = rng.random((count, dimension))
-    points = search.points(cube(dimension), rng, incumbents)
+    points = search.points([rng], incumbents[None])[0]
     assert np.all((points >= 0) & (points <= 1))
     spread = len(points) - count * (1 + search.per_incumbent)
     assert spread == 128
@@ -242,7 +242,8 @@ def test_candidates_by_incumbents_and_climbs_from_the_best_of_neighbours(dimensi
     away = np.linalg.norm(near - incumbents[:, None], axis=2)  # less where the cube ends
     assert np.all(away <= search.farthest * dimension**0.5 * (1 + 1e-12))
     order = rng.permutation(len(points))
-    starts = search.starts_among(points, order)
+    found, present = search.starts_among(points[None], order[None])
+    starts = found[0][present[0]]
     assert 1 <= len(starts) <= 8
     assert starts[0] == order[0]
     # none of those that are left out before the last start is far from all better ones

@@ -15,6 +15,10 @@ the same with a prior mean      ``model.process_with_prior_mean()``
 ``phi(x)' omega``               ``model.prior_mean``                 a function
 ==============================  ===================================  ==========
 
+The models of several agents with equally many scores are computed together
+(:func:`models_together`), a model alone is a group of one where it matters. What a model is does
+not depend, to the last bit, on the others of its group.
+
 The hyperparameters of the kernel are fitted after certain numbers of scores only. Which numbers
 these are, and the random numbers of a fit, depend on the number of scores alone. A restored model
 therefore equals the original.
@@ -24,18 +28,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.arrays import Array
+from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.methods.thompson.shared_function import SharedFunction
-from flwr_fbo.models.features import RandomFeatures
+from flwr_fbo.models import hyperparameters
+from flwr_fbo.models.features import RandomFeatures, WeightPosterior
 from flwr_fbo.models.gp import GaussianProcess
-from flwr_fbo.models.hyperparameters import Hyperparameters, count_at_last_fit, fit, prior_medians
+from flwr_fbo.models.hyperparameters import (
+    Hyperparameters,
+    count_at_last_fit,
+    parameter_of_column,
+    prior_medians,
+)
+from flwr_fbo.models.kernels import kernel_named
 from flwr_fbo.models.prior_mean import PRIOR_MEAN, PriorMeanProcess
 from flwr_fbo.models.score_scale import cut_low_scores, standardise_scores
 
@@ -81,6 +93,7 @@ class OwnModel:
         # Scores and scale of the last standardisation, and its result.
         self._standardised: tuple[Array, tuple[float, float] | None, Array] | None = None
         self._fits: dict[int, Hyperparameters] = {}
+        self._unreported: list[int] = []
         self._process: GaussianProcess | None = None
         self._process_parameters: Hyperparameters | None = None
 
@@ -129,6 +142,9 @@ class OwnModel:
         parameters = self._fits[max(known)] if known else self._prior_parameters()
         return self._with_prior_mean(self._process_with(parameters)).fitted
 
+    def __len__(self) -> int:
+        return len(self._observed)
+
     def incumbents(self) -> Array | None:
         """Return the best points (k, D), the best last; None before the first score."""
         if not self._observed:
@@ -160,8 +176,7 @@ class OwnModel:
 
     def _targets_of(self, scores: Array, shared: tuple[float, float] | None) -> Array:
         """Return scores (t,) cut and standardised, as the settings say: (t,)."""
-        y = self._cut(scores)
-        return standardise_scores(y, shared) if self.settings.standardise else y
+        return targets_of(scores, shared, self.settings)
 
     def _cut(self, scores: Array) -> Array:
         return cut_low_scores(scores) if self.settings.cut_low_scores else scores
@@ -229,34 +244,29 @@ class OwnModel:
 
     def _parameters(self) -> Hyperparameters:
         """Return the hyperparameters of the last fit that was due, making the fit if needed."""
-        s = self.settings
-        due = count_at_last_fit(len(self._observed), s.refit_every)
-        # Equal scores determine no length scale.
-        if due == 0 or self.all_scores_equal(due):
+        due = self._due()
+        if due == 0:
             return self._prior_parameters()
         if due not in self._fits:
-            x, y, rng = self.embedded(due), self._residuals(due), self._fit_rng(due)
-            # With many scores, a fit starts at the result of the fit before.
-            before = self._fits.get(count_at_last_fit(due - 1, s.refit_every))
-            found = fit(s.kernel, self.space, x, y, rng, s.lengthscale, s.noise, before)
-            self._fits[due] = found
-            if self._on_fit is not None:
-                self._on_fit(due, found)
+            fit_together([self])
+        self.report_fits()
         return self._fits[due]
+
+    def _due(self) -> int:
+        """Return how many scores the last due fit uses; 0 where none is due."""
+        due = count_at_last_fit(len(self._observed), self.settings.refit_every)
+        # Equal scores determine no length scale.
+        return 0 if self.all_scores_equal(due) else due
+
+    def report_fits(self) -> None:
+        """Call ``on_fit`` for the fits that were made since the last call."""
+        while self._unreported:
+            count = self._unreported.pop(0)
+            if self._on_fit is not None:
+                self._on_fit(count, self._fits[count])
 
     def _prior_parameters(self) -> Hyperparameters:
         return prior_medians(self.space.dimension, self.settings.lengthscale, self.settings.noise)
-
-    def _residuals(self, count: int) -> Array:
-        """Return the first targets less the prior mean, which the kernel has to explain: (t,)."""
-        y, prior = self.targets(count), self.prior_mean
-        if prior is None:
-            return y
-        regions = prior.regions.locate(self.units[:count])
-        mean: Array = prior.path(self.features).value(self.embedded(count), regions)
-        # The shared function enters with its prior coefficient. Its own mean is left out, because
-        # the prior mean holds a free constant (models/prior_mean.py).
-        return np.asarray(y - PRIOR_MEAN[1] * (mean - mean.mean()))
 
     def remember_fit(self, observations: int, parameters: Mapping[str, Any]) -> None:
         """Put back a recorded fit, so that the fit is not made again."""
@@ -281,3 +291,109 @@ class OwnModel:
         self._fits, self._process = {}, None
         for count, parameters in state["fits"].items():
             self.remember_fit(int(count), parameters)
+
+
+def targets_of(
+    scores: Array, shared: tuple[float, float] | None, settings: ThompsonSettings
+) -> Array:
+    """Return scores (..., t) cut and standardised, as the settings say: (..., t)."""
+    y = cut_low_scores(scores) if settings.cut_low_scores else scores
+    return standardise_scores(y, shared) if settings.standardise else y
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Points and targets of A agents with equally many scores, of which ``count`` are taken."""
+
+    models: Sequence[OwnModel]
+    count: int
+
+    @cached_property
+    def units(self) -> Array:
+        """Return the points: (A, t, D)."""
+        return np.stack([model.units[: self.count] for model in self.models])
+
+    @cached_property
+    def embedded(self) -> Array:
+        """Return the points in embedded coordinates: (A, t, E)."""
+        rows = self.models[0].space.embed(self.units.reshape(-1, self.units.shape[2]))
+        return rows.reshape(*self.units.shape[:2], -1)
+
+    @cached_property
+    def targets(self) -> Array:
+        """Return the scores as models see them: (A, t)."""
+        first, shared = self.models[0], self.models[0].shared_function
+        scores = np.stack([model.scores[: self.count] for model in self.models])
+        return targets_of(scores, None if shared is None else shared.scale, first.settings)
+
+    @cached_property
+    def regions(self) -> Indices | None:
+        """Return the sub-regions of the points (A, t), where the shared function has several."""
+        prior = self.models[0].prior_mean
+        if prior is None or prior.regions.count == 1:
+            return None
+        places = prior.regions.locate(self.units.reshape(-1, self.units.shape[2]))
+        return places.reshape(self.units.shape[:2])
+
+    @cached_property
+    def residuals(self) -> Array:
+        """Return the targets less the prior mean, which the kernel has to explain: (A, t)."""
+        model, prior = self.models[0], self.models[0].prior_mean
+        if prior is None:
+            return self.targets
+        mean = prior.path(model.features).value(self.embedded, self.regions)
+        # The shared function enters with its prior coefficient. Its own mean is left out, because
+        # the prior mean holds a free constant (models/prior_mean.py).
+        mean = mean - mean.mean(axis=-1, keepdims=True)
+        return np.asarray(self.targets - PRIOR_MEAN[1] * mean)
+
+
+def fit_together(models: Sequence[OwnModel]) -> None:
+    """Make the fits that are due in models with equally many scores and one shared function."""
+    due = count_at_last_fit(len(models[0]), models[0].settings.refit_every)
+    due_in = [model for model in models if model._due() and due not in model._fits]
+    if not due_in:
+        return
+    data, s = _Data(due_in, due), models[0].settings
+    # With many scores, a fit starts at the result of the fit before.
+    last = count_at_last_fit(due - 1, s.refit_every)
+    before = [model._fits.get(last) for model in due_in]
+    rngs = [model._fit_rng(due) for model in due_in]
+    given = models[0].space, data.embedded, data.residuals, rngs, s.lengthscale, s.noise, before
+    for model, found in zip(due_in, hyperparameters.fit_together(s.kernel, *given), strict=True):
+        model._fits[due] = found
+        model._unreported.append(due)
+
+
+def models_together(models: Sequence[OwnModel]) -> PriorMeanProcess:
+    """Return :meth:`OwnModel.process_with_prior_mean` of A models as one object.
+
+    All have equally many scores, at least one, and the same settings and shared function. Fits that
+    are due are made, and are reported later (:meth:`OwnModel.report_fits`).
+    """
+    fit_together(models)
+    first, data = models[0], _Data(models, len(models[0]))
+    every = [m._fits[due] if (due := m._due()) else m._prior_parameters() for m in models]
+    scales = np.array([parameters.lengthscales for parameters in every])[:, None, :]
+    kernel = kernel_named(
+        first.settings.kernel,
+        scales[..., parameter_of_column(first.space)],
+        np.array([[parameters.variance] for parameters in every]),
+    )
+    noise = np.array([[parameters.noise] for parameters in every])
+    process = GaussianProcess(kernel, noise, data.embedded, data.targets)
+    prior = first.prior_mean
+    shared = None if prior is None else prior.path(first.features)
+    return PriorMeanProcess(process, shared, data.regions)
+
+
+def means_together(models: Sequence[OwnModel]) -> Array:
+    """Return the means of omega of A models, whose features are the same: (A, M).
+
+    All have equally many scores, at least one, and the same settings and shared function.
+    """
+    first, data = models[0], _Data(models, len(models[0]))
+    if first.features is None:
+        raise ValueError("an agent without shared features has no message")
+    noise = first.settings.feature_noise
+    return WeightPosterior.at(first.features, data.embedded, data.targets, noise).mean()

@@ -124,10 +124,15 @@ class ThompsonSampler:
     ) -> None:
         self.space, self.settings, self.features = space, settings, features
         self._seed = seed
-        self.own_model = OwnModel(space, settings, features, partial(self._rng, FIT), on_fit)
+        self.own_model = OwnModel(space, settings, features, partial(self.generator, FIT), on_fit)
         self._failures = Failures(space, settings.kernel, settings.learn_failures)
+        #: What was computed with the proposals and vectors of other agents, until something new is
+        #: taken in: proposals by round and play, and the mean of omega.
+        self._prepared_points: dict[tuple[int, int], Proposal] = {}
+        self._prepared_mean: Array | None = None
 
-    def _rng(self, purpose: int, round: int, play: int = 0) -> np.random.Generator:
+    def generator(self, purpose: int, round: int, play: int = 0) -> np.random.Generator:
+        """Return the generator of the draws for a purpose, in one play of a round."""
         # The first play has the key of a round with one play.
         return np.random.default_rng([*self._seed, purpose, round, *([play] if play else [])])
 
@@ -136,6 +141,7 @@ class ThompsonSampler:
     def tell(self, unit: Array, score: float | None) -> None:
         """Take in an evaluation; the score of a failed one is None (see `failures.py`)."""
         point = np.asarray(unit, dtype=np.float64)
+        self.forget_prepared()
         if score is None:
             self._failures.add(point)
             return
@@ -145,6 +151,8 @@ class ThompsonSampler:
 
     def set_shared_function(self, shared: SharedFunction | None) -> None:
         """Use this shared function for points and messages from now on; None uses none."""
+        if shared is not self.own_model.shared_function:
+            self.forget_prepared()
         self.own_model.shared_function = shared
 
     def remember_fit(self, observations: int, parameters: Mapping[str, Any]) -> None:
@@ -171,7 +179,7 @@ class ThompsonSampler:
         self, count: int, low: float | Array = 0.0, high: float | Array = 1.0, round: int = 0
     ) -> Array:
         """Draw initial points from a box of the unit cube (Algorithm 2, line 2): (count, D)."""
-        points = self.space.sample(count, self._rng(EXPLORE, round), low, high)
+        points = self.space.sample(count, self.generator(EXPLORE, round), low, high)
         if self.settings.first_point == "middle" and round == 0 and count:
             points = np.vstack([self._middle_point(), points[1:]])
         return points
@@ -180,7 +188,7 @@ class ThompsonSampler:
         """Draw a point from the middle half of every range, and any category: (1, D)."""
         parameters = self.space.parameters.values()
         side = np.array([0.0 if isinstance(p, Categorical) else MARGIN for p in parameters])
-        return self.space.snap(self._rng(MIDDLE, 0).uniform(side, 1.0 - side)[None, :])
+        return self.space.snap(self.generator(MIDDLE, 0).uniform(side, 1.0 - side)[None, :])
 
     def ask(
         self,
@@ -212,6 +220,10 @@ class ThompsonSampler:
         """
         if shared is not None:
             self.set_shared_function(shared)
+        prepared = self._prepared_points.pop((round, play), None)
+        if prepared is not None and part is None and not len(pending):
+            self.own_model.report_fits()
+            return prepared
         draw = _Draw(round, play, part)
         proposal = self._propose(draw, own_probability, pending)
         if _is_among(proposal.unit[None, :], pending)[0]:
@@ -224,7 +236,7 @@ class ThompsonSampler:
         if function is None or self.own_model.uses_prior_mean:
             return self._from_own_model(draw, pending)
         # Lines 4 and 5: r ~ U(0, 1), and the own model if r <= p_t.
-        if self._rng(COIN, draw.round, draw.play).random() <= own_probability:
+        if self.generator(COIN, draw.round, draw.play).random() <= own_probability:
             return self._from_own_model(draw, pending)
         # Line 8: arg max phi(x)' omega_{t-1}^(i[x]).
         return self._largest(function.path(self.features), draw, "advice", function.regions)
@@ -240,7 +252,7 @@ class ThompsonSampler:
             # Of a flat model the expected improvement is largest in the corners, always the same.
             return Proposal(self._random_point(draw), "initial")
         surface: Surface
-        rng = self._rng(OWN, draw.round, draw.play)
+        rng = self.generator(OWN, draw.round, draw.play)
         if improvement:
             surface = Improvement.over(model.process_with_prior_mean(pending))
         elif model.uses_prior_mean:
@@ -256,15 +268,20 @@ class ThompsonSampler:
         """Return a point with values that were hardly tried yet; None after enough points."""
         # A model of two or three scores takes their noise for a slope, and follows it.
         width, count = self.space.dimension, self.settings.spread_points
+        if not self._spreads(len(pending)):
+            return None
         known = [self.own_model.units, self._failures.units, np.array(pending)]
         seen = np.vstack([np.reshape(points, (-1, width)) for points in known])
-        if len(seen) >= count or self.own_model.shared_function is not None:
-            return None
-        rng = self._rng(SPREAD, draw.round, draw.play)
+        rng = self.generator(SPREAD, draw.round, draw.play)
         unit = spread_point(self.space, seen, count, rng, draw.part)
         if self._failures.reaches(unit[None, :])[0]:
             return Proposal(self._random_point(draw), "escape")
         return Proposal(unit, "initial")
+
+    def _spreads(self, pending: int) -> bool:
+        """Return whether the next point is spread over the space, with so many under way."""
+        seen = len(self.own_model) + len(self._failures) + pending
+        return seen < self.settings.spread_points and self.own_model.shared_function is None
 
     def _largest(
         self,
@@ -275,7 +292,7 @@ class ThompsonSampler:
         rng: np.random.Generator | None = None,
     ) -> Proposal:
         """Return where a surface is largest, or a random point if that point has failed."""
-        rng = rng or self._rng(OWN, draw.round, draw.play)
+        rng = rng or self.generator(OWN, draw.round, draw.play)
         surface = self._failures.weigh(surface, self.own_model.units, regions)
         incumbents = self.own_model.incumbents()
         if draw.part is not None:
@@ -288,7 +305,7 @@ class ThompsonSampler:
 
     def _random_point(self, draw: _Draw, pending: Sequence[Array] = ()) -> Array:
         """Draw a point where a success is likely, away from failed and pending points: (D,)."""
-        rng = self._rng(ESCAPE, draw.round, draw.play)
+        rng = self.generator(ESCAPE, draw.round, draw.play)
         space = self.space if draw.part is None else draw.part.own
         points = all_points(space)
         if points is None:
@@ -306,17 +323,55 @@ class ThompsonSampler:
         if self.features is None:
             raise ValueError("an agent without shared features has no message")
         s, model = self.settings, self.own_model
-        x, y = self._failures.add_scores(model.embedded(), model.targets())
         # Equation (2): omega ~ N(nu_t, lambda Sigma_t^-1), or its mean nu_t (Algorithm 2, line 10).
-        posterior = WeightPosterior.at(self.features, x, y, s.feature_noise)
-        mean = s.message == "mean"
-        omega = posterior.mean() if mean else posterior.sample(self._rng(MESSAGE, round))
+        if s.message == "sample":
+            omega = self._weights(self.features).sample(self.generator(MESSAGE, round))
+        elif self._prepared_mean is not None:
+            omega = self._prepared_mean
+        else:
+            omega = self._weights(self.features).mean()
         if s.vector_bound is not None:
             norm = float(np.linalg.norm(omega))
             omega = omega * min(1.0, s.vector_bound / max(norm, 1e-300))
         if s.scale is None:
             return omega
         return np.concatenate([omega, s.scale.encode(model.scores_to_scale)])
+
+    def _weights(self, features: RandomFeatures) -> WeightPosterior:
+        """Return the posterior of omega."""
+        x, y = self._failures.add_scores(self.own_model.embedded(), self.own_model.targets())
+        return WeightPosterior.at(features, x, y, self.settings.feature_noise)
+
+    # -- together with other agents ----------------------------------------------------------
+
+    @property
+    def searches_near_incumbents(self) -> bool:
+        """Return whether the next point is where the improvement near incumbents is largest."""
+        model = self.own_model
+        if self.settings.acquisition != "improvement" or not model or self._failures:
+            return False
+        if model.shared_function is not None and not model.uses_prior_mean:
+            return False  # a coin decides whether the agent follows the shared function
+        flat = model.prior_mean is None and model.all_scores_equal()
+        return not (flat or self._spreads(0))
+
+    @property
+    def shares_mean_of_scores(self) -> bool:
+        """Return whether the shared vector is the mean of omega given scores alone."""
+        return self.settings.message == "mean" and bool(self.own_model) and not self._failures
+
+    def keep_point(self, round: int, unit: Array) -> None:
+        """Keep the point (D,) that :meth:`ask` would find in a round, so that it is not sought."""
+        self._prepared_points[round, 0] = Proposal(unit, "own")
+
+    def keep_mean(self, omega: Array) -> None:
+        """Keep the mean of omega (M,) for :meth:`message`, so that it is not computed."""
+        self._prepared_mean = omega
+
+    def forget_prepared(self) -> None:
+        """Forget what was kept, as something new is known."""
+        self._prepared_points.clear()
+        self._prepared_mean = None
 
     # -- restart -----------------------------------------------------------------------------
 
@@ -326,6 +381,7 @@ class ThompsonSampler:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Continue from the state that :meth:`state_dict` returned."""
+        self.forget_prepared()
         self.own_model.load_state_dict(state)
         self._failures.restore(state["failed"])
 
