@@ -238,7 +238,7 @@ class TuningClient(NumPyClient):
 
     def _answer(self, setup: Setup, request: Request, partition: Partition) -> Reply:
         """Return the agent's reply, while this process holds the lock of the agent's journal."""
-        path, ledger, books = _files_of(self._journal_folder(setup), partition.index, home())
+        path, ledger, books = files_of(self._journal_folder(setup), partition.index, home())
         with contextlib.ExitStack() as stack:
             owner = Owner(f"agent {partition.index}", self._node, ledger, books, stack)
             if request.kind in KINDS:
@@ -319,7 +319,7 @@ class TuningClient(NumPyClient):
 
 
 @lru_cache(maxsize=MOST_FILES)
-def _files_of(folder: Path, agent: int, home: Path) -> tuple[Path, Path, Path]:
+def files_of(folder: Path, agent: int, home: Path) -> tuple[Path, Path, Path]:
     """Return an agent's journal, its ledger in the run, and its owner's ledger below ``home``."""
     path = journal_path(folder, agent)
     return path, path.with_suffix(".privacy.jsonl"), owners_books(agent)

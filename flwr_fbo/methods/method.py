@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Literal, Protocol, Self
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.evaluation import Evaluation, Evaluator, Records
@@ -174,6 +174,28 @@ class MethodServer(ABC):
         return {}
 
 
+class Together(Protocol):
+    """What computes for many agents of one process at once, before each of them is asked.
+
+    What an agent then does must be the same, to the last bit, as without it.
+    """
+
+    def can(self, agent: Agent, request: Request) -> bool:
+        """Return whether an agent makes its evaluations and its reply in two steps."""
+
+    def prepare_work(self, agents: Sequence[Any], requests: Sequence[Request]) -> None:
+        """Compute what :meth:`work` of the agents will need."""
+
+    def work(self, agent: Any, request: Request) -> None:
+        """Let an agent make the evaluations of a request that are not recorded yet."""
+
+    def prepare_replies(self, agents: Sequence[Any], requests: Sequence[Request]) -> None:
+        """Compute what :meth:`reply` of the agents will need."""
+
+    def reply(self, agent: Any, request: Request) -> Reply:
+        """Return the reply of an agent that has made its evaluations."""
+
+
 @dataclass(frozen=True)
 class Method:
     """The registration of a method.
@@ -206,6 +228,9 @@ class Method:
     summand
         ``"module:function"`` of (setup, evaluator, records, seed, request): an agent's vector for a
         secure sum. Empty where the method has no secure sums.
+    together
+        ``"module:class"`` of a :class:`Together`, which computes for many agents of this kind at
+        once. Empty where every agent computes alone.
     """
 
     name: str
@@ -222,6 +247,7 @@ class Method:
     bibtex: str = ""
     answers_early: bool = False
     summand: str = ""
+    together: str = ""
 
     @property
     def settings_class(self) -> type[Settings]:
@@ -257,6 +283,10 @@ class Method:
         """Return the agent that answers requests under this setup, within its owner's limits."""
         agent: Agent = load_attribute(self.agent)(setup, evaluator, records, seed, owner)
         return agent
+
+    def agents_together(self) -> Together | None:
+        """Return what computes for many agents at once; None where every agent computes alone."""
+        return load_attribute(self.together)() if self.together else None
 
     def summand_of(
         self,
@@ -296,6 +326,7 @@ __all__ = [
     "MethodServer",
     "RunParameters",
     "Seeks",
+    "Together",
     "load_attribute",
     "score_range_presets",
 ]

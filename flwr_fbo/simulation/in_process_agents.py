@@ -14,13 +14,14 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
 from flwr.app import Context, RecordDict
 
-from flwr_fbo.clients.tuning_client import EvaluationOptions, TuningClient
+from flwr_fbo.clients.tuning_client import EvaluationOptions, TuningClient, files_of
 from flwr_fbo.core.arrays import Array, Words
 from flwr_fbo.core.evaluation import (
     ENDED_ITS_PROCESS,
@@ -30,12 +31,15 @@ from flwr_fbo.core.evaluation import (
     evaluations_of,
 )
 from flwr_fbo.core.evaluation_groups import GroupSize
-from flwr_fbo.core.protocol import Reply, Request, Setup
+from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.time_limit import one_alarm
 from flwr_fbo.flower_versions import UserConfig
+from flwr_fbo.methods.owner import Owner
 from flwr_fbo.runs.files.journal_check import JournalError
 from flwr_fbo.runs.files.simulation_store import AgentRecords, SimulationStore
 from flwr_fbo.runs.history import RunHistory, begun_in
+from flwr_fbo.runs.locations import home
+from flwr_fbo.simulation.agents_together import AgentsTogether
 from flwr_fbo.simulation.in_process_grid import SERVER_NODE
 from flwr_fbo.tasks import Partition, Task
 
@@ -134,6 +138,7 @@ class _InProcessClient(TuningClient):
         self._grown: set[int] = set()  # agents who may have new records
         self._asked = -1  # the agent that was asked last
         self._size = GroupSize()
+        self._together: AgentsTogether | None = None  # the group that is asked
         #: Agents in the middle of whose group the last process ended; None without suspicion.
         self._suspects: set[int] | None = None
         journals.mkdir(parents=True, exist_ok=True)
@@ -201,19 +206,28 @@ class _InProcessClient(TuningClient):
         before, round = store.seconds, next(iter(requests.values())).round
         try:
             with store.group(round, requests):
+                self._together = AgentsTogether.of(setup, requests, partial(self._made, setup))
                 for agent, request in requests.items():
                     if not in_time():
                         break
-                    partition = Partition(agent, self._agents, setup.seed, self.node(agent))
+                    partition = self._partition(setup, agent)
                     replies[agent] = self.answer_here(setup, request, partition)
                     on_reply(len(replies))
+                if self._together is not None:  # replies of agents that have only evaluated
+                    replies |= self._together.replies(partial(self._declining_of, setup))
         except JournalError as error:  # what could not be recorded did not happen
             for agent in replies or requests:
                 replies[agent] = self._declining(error, setup, agent)
         else:
             self._size.note(len(requests), store.seconds - before)
             self._acquit(replies)
+        finally:
+            self._together = None
         return replies
+
+    def _declining_of(self, setup: Setup, agent: int, error: BaseException) -> Reply:
+        """Return the reply of an agent that declines because of an error."""
+        return self._declining(error, setup, agent)
 
     def answer_early(
         self,
@@ -227,7 +241,7 @@ class _InProcessClient(TuningClient):
         for agent, request in requests.items():
             if not in_time():
                 break
-            partition = Partition(agent, self._agents, setup.seed, self.node(agent))
+            partition = self._partition(setup, agent)
             replies[agent] = self.answer_here(setup, request, partition)
             on_reply(len(replies))
         return replies
@@ -267,6 +281,27 @@ class _InProcessClient(TuningClient):
             self._held.clear()
 
     # -- one agent -----------------------------------------------------------------------------
+
+    def _partition(self, setup: Setup, agent: int) -> Partition:
+        return Partition(agent, self._agents, setup.seed, self.node(agent))
+
+    def _made(self, setup: Setup, number: int, request: Request) -> Agent:
+        """Return an agent that was not asked yet."""
+        self._grown.add(number)  # opening records may close evaluations that have not ended
+        partition = self._partition(setup, number)
+        path, ledger, books = files_of(self._journal_folder(setup), number, home())
+        with contextlib.ExitStack() as stack:
+            owner = Owner(f"agent {number}", self.node(number), ledger, books, stack)
+            return super()._agent(setup, request.round, partition, owner, path)
+
+    def _agent(
+        self, setup: Setup, round: int, partition: Partition, owner: Owner, path: Path
+    ) -> Agent:
+        """Return the agent that answers a request: one made already, or one made now."""
+        made = None if self._together is None else self._together.take(partition.index)
+        if made is not None:
+            return made
+        return super()._agent(setup, round, partition, owner, path)
 
     def answer_here(self, setup: Setup, request: Request, partition: Partition) -> Reply:
         """Return the reply of an agent; after a failure its records are read again."""

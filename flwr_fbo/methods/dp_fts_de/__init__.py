@@ -10,6 +10,7 @@ METHODS = (
         settings="flwr_fbo.methods.dp_fts_de.settings:DPFTSDESettings",
         server="flwr_fbo.methods.dp_fts_de.server:DPFTSDEServer",
         agent="flwr_fbo.methods.thompson.agent:make_agent",
+        together="flwr_fbo.methods.thompson.agent:ThompsonAgents",
         agent_kind="thompson",
         strategy="flwr_fbo.strategies.dp_fts_de:DPFTSDE",
         presets="flwr_fbo.methods.method:score_range_presets",

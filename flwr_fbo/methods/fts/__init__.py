@@ -10,6 +10,7 @@ METHODS = (
         settings="flwr_fbo.methods.fts.server:FTSSettings",
         server="flwr_fbo.methods.fts.server:FTSServer",
         agent="flwr_fbo.methods.thompson.agent:make_agent",
+        together="flwr_fbo.methods.thompson.agent:ThompsonAgents",
         agent_kind="thompson",
         strategy="flwr_fbo.strategies.fts:FTS",
         paper_settings={**PAPER_AGENT, "initial-points": 3, "p-schedule": "1-1/t^2"},

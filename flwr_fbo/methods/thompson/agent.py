@@ -36,7 +36,8 @@ from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.thompson.local_privacy import with_local_privacy
 from flwr_fbo.methods.thompson.sampler import Proposal, ThompsonSampler
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
-from flwr_fbo.methods.thompson.shared_function import shared_function_of
+from flwr_fbo.methods.thompson.shared_function import SharedFunction, shared_function_of
+from flwr_fbo.methods.thompson.together import prepare_points, prepare_vectors
 from flwr_fbo.models.features import RandomFeatures, feature_lengthscales
 from flwr_fbo.models.hyperparameters import Hyperparameters
 from flwr_fbo.models.kernels import kernel_named
@@ -95,6 +96,8 @@ class ThompsonAgent:
         self._evaluator = evaluator
         self._regions = Regions(tuple(int(k) for k in setup.arrays["splits"]))
         self._features = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
+        #: The weights of the shared function in use, as the request held them.
+        self._taken: Array | None = None
         settings = setup.read(ThompsonSettings)
 
         def on_fit(observations: int, found: Hyperparameters) -> None:
@@ -133,6 +136,13 @@ class ThompsonAgent:
         """Return whether :meth:`work` would make any evaluation."""
         plays = int(request.values.get("count", self._parallel))
         return any(self._evaluator.recorded(request.round, p) is None for p in range(plays))
+
+    def seeks_one_point(self, request: Request) -> bool:
+        """Return whether the next thing that :meth:`work` does is to ask for one new point."""
+        if request.kind != "step" or self._parallel > 1 or not self.has_work(request):
+            return False
+        begun = self._evaluator.begun(request.round) is not None
+        return not begun and self._next_to_try([]) is None
 
     @property
     def _parallel(self) -> int:
@@ -258,9 +268,14 @@ class ThompsonAgent:
 
     def _take_shared_function(self, request: Request) -> None:
         """Use the shared function of a request; without one, the function before stays in use."""
-        if "advice" in request.arrays:
-            weights, settings = request.arrays["advice"], self.sampler.settings
-            self.sampler.set_shared_function(shared_function_of(weights, self._regions, settings))
+        weights = request.arrays.get("advice")
+        if weights is not None and weights is not self._taken:
+            self.use(weights, shared_function_of(weights, self._regions, self.sampler.settings))
+
+    def use(self, weights: Array, shared: SharedFunction) -> None:
+        """Use a shared function, made from the weights of a request, from now on."""
+        self.sampler.set_shared_function(shared)
+        self._taken = weights
 
     def _tell(self, evaluation: Evaluation) -> None:
         score = evaluation.score
@@ -277,6 +292,51 @@ class ThompsonAgent:
         rule, startup = self.sampler.settings.pruning, self.sampler.settings.pruning_startup
         finished = [reported for reported, _ in self._finished]
         return is_hopeless(rule, reports, finished, self._stopped, startup)
+
+
+class ThompsonAgents:
+    """Computes the points, the fits and the vectors of many agents at once."""
+
+    def can(self, agent: Agent, request: Request) -> bool:
+        """Return whether an agent evaluates and replies in two steps: one without local privacy."""
+        return isinstance(agent, ThompsonAgent)
+
+    def prepare_work(self, agents: Sequence[ThompsonAgent], requests: Sequence[Request]) -> None:
+        """Compute the points of agents that seek one, of the round that the requests are of."""
+        _share_functions(agents, requests)
+        asking = [a.sampler for a, r in zip(agents, requests, strict=True) if a.seeks_one_point(r)]
+        if asking:
+            prepare_points(asking, requests[0].round)
+
+    def work(self, agent: ThompsonAgent, request: Request) -> None:
+        """Let an agent make the evaluations of a request that are not recorded yet."""
+        agent.work(request)
+
+    def prepare_replies(self, agents: Sequence[ThompsonAgent], requests: Sequence[Request]) -> None:
+        """Compute the vectors of agents that send one."""
+        sending = zip(agents, requests, strict=True)
+        prepare_vectors([agent.sampler for agent, r in sending if "omega" in r.expects])
+
+    def reply(self, agent: ThompsonAgent, request: Request) -> Reply:
+        """Return the arrays that a request expects."""
+        return agent.share(request)
+
+
+def _share_functions(agents: Sequence[ThompsonAgent], requests: Sequence[Request]) -> None:
+    """Give agents whose requests hold the same weights one shared function."""
+    made: dict[tuple[int, ...], SharedFunction] = {}
+    for agent, request in zip(agents, requests, strict=True):
+        weights = request.arrays.get("advice")
+        if weights is None:
+            continue
+        # Each request has its own view of the server's array: the same memory, the same weights.
+        key = weights.__array_interface__["data"][0], *weights.shape, *weights.strides
+        if key not in made:
+            try:
+                made[key] = shared_function_of(weights, agent._regions, agent.sampler.settings)
+            except ValueError:
+                continue  # the agent meets the error when it works, and declines
+        agent.use(weights, made[key])
 
 
 def _warm_start(

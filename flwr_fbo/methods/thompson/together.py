@@ -27,6 +27,8 @@ from flwr_fbo.search.expected_improvement import Improvement
 
 #: Agents with more scores than this compute alone: their arrays are large enough.
 MOST_SCORES = 100
+#: The most agents that are computed at once, so that their arrays stay small.
+MOST_AGENTS = 256
 
 
 def prepare_points(samplers: Sequence[ThompsonSampler], round: int) -> None:
@@ -71,10 +73,17 @@ def _by_groups(
     for sampler in samplers:
         model = sampler.own_model
         groups.setdefault((len(model), id(model.shared_function)), []).append(sampler)
-    for (scores, _), group in groups.items():
-        if len(group) > 1 and scores <= MOST_SCORES:
-            try:
-                prepare(group)
-            except (ArithmeticError, ValueError, np.linalg.LinAlgError):
-                for sampler in group:
-                    sampler.forget_prepared()
+    parts = [
+        group[first : first + MOST_AGENTS]
+        for (scores, _), group in groups.items()
+        if scores <= MOST_SCORES
+        for first in range(0, len(group), MOST_AGENTS)
+    ]
+    for part in parts:
+        if len(part) == 1:
+            continue
+        try:
+            prepare(part)
+        except (ArithmeticError, ValueError, np.linalg.LinAlgError):
+            for sampler in part:
+                sampler.forget_prepared()
