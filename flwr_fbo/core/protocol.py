@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol, TypeVar
@@ -30,6 +30,7 @@ from flwr_fbo.core.settings import Scalar, Settings
 from flwr_fbo.core.space import Space
 
 S = TypeVar("S", bound=Settings)
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,18 @@ class Setup:
             self._read[settings] = settings.from_mapping(self.values)
         values: S = self._read[settings]
         return values
+
+    def derive(self, make: Callable[[Setup], T]) -> T:
+        """Return what a function makes of the setup, made once for all agents that share it."""
+        if make not in self._derived:
+            self._derived[make] = make(self)
+        value: T = self._derived[make]
+        return value
+
+    @cached_property
+    def _derived(self) -> dict[Callable[[Setup], Any], Any]:
+        """Return what was made of the setup already, by the function that made it."""
+        return {}
 
     @cached_property
     def _read(self) -> dict[type[Settings], Any]:

@@ -55,7 +55,7 @@ EXCHANGES = 32
 #: Most rounds of exchanges, of one value each; usually the third or fourth finds nothing better.
 EXCHANGE_ROUNDS = 12
 #: The number of agents whose candidates are scanned at once: their features fit into the cache.
-SCANNED_TOGETHER = 8
+SCANNED_TOGETHER = 32
 #: Relative error of a scan; points within it of the best are evaluated exactly.
 SCAN_ERROR = 1e-3
 

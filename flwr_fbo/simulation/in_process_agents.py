@@ -206,7 +206,9 @@ class _InProcessClient(TuningClient):
         before, round = store.seconds, next(iter(requests.values())).round
         try:
             with store.group(round, requests):
-                self._together = AgentsTogether.of(setup, requests, partial(self._made, setup))
+                self._together = AgentsTogether.of(
+                    setup, requests, partial(self._made, setup, home())
+                )
                 for agent, request in requests.items():
                     if not in_time():
                         break
@@ -285,11 +287,11 @@ class _InProcessClient(TuningClient):
     def _partition(self, setup: Setup, agent: int) -> Partition:
         return Partition(agent, self._agents, setup.seed, self.node(agent))
 
-    def _made(self, setup: Setup, number: int, request: Request) -> Agent:
+    def _made(self, setup: Setup, home: Path, number: int, request: Request) -> Agent:
         """Return an agent that was not asked yet."""
         self._grown.add(number)  # opening records may close evaluations that have not ended
         partition = self._partition(setup, number)
-        path, ledger, books = files_of(self._journal_folder(setup), number, home())
+        path, ledger, books = files_of(self._journal_folder(setup), number, home)
         with contextlib.ExitStack() as stack:
             owner = Owner(f"agent {number}", self.node(number), ledger, books, stack)
             return super()._agent(setup, request.round, partition, owner, path)

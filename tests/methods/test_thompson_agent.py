@@ -131,7 +131,7 @@ def test_fits_that_were_recorded_are_not_made_again(monkeypatch):
     def never(*args, **kwargs):
         raise AssertionError("fitted again")
 
-    monkeypatch.setattr("flwr_fbo.methods.thompson.own_model.fit", never)
+    monkeypatch.setattr("flwr_fbo.models.hyperparameters.fit_together", never)
     party.build().answer(step(4))
 
 

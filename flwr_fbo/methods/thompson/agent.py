@@ -71,6 +71,14 @@ def thompson_setup(
     return Setup(KIND, space, values, arrays)
 
 
+def _regions_of(setup: Setup) -> Regions:
+    return Regions(tuple(int(k) for k in setup.arrays["splits"]))
+
+
+def _features_of(setup: Setup) -> RandomFeatures:
+    return RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
+
+
 #: The kind of the record that holds what the party knew when the run began.
 WARM_START = "warm-start"
 
@@ -94,8 +102,7 @@ class ThompsonAgent:
         self, setup: Setup, evaluator: Evaluator, records: Records, seed: tuple[int, ...]
     ) -> None:
         self._evaluator = evaluator
-        self._regions = Regions(tuple(int(k) for k in setup.arrays["splits"]))
-        self._features = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
+        self._regions, self._features = setup.derive(_regions_of), setup.derive(_features_of)
         #: The weights of the shared function in use, as the request held them.
         self._taken: Array | None = None
         settings = setup.read(ThompsonSettings)
@@ -117,8 +124,9 @@ class ThompsonAgent:
             if score is not None:
                 self.sampler.tell(np.array(unit), score)
         # Replaying the records rebuilds the agent as it was, to the last bit.
-        for evaluation in evaluator.history:
-            self._tell(evaluation)
+        known_points = np.array([e.unit for e in evaluator.history], dtype=np.float64)
+        for evaluation, point in zip(evaluator.history, known_points, strict=True):
+            self._tell(evaluation, point)
         for record in records.read("fit"):
             self.sampler.remember_fit(record["observations"], record)
 
@@ -236,7 +244,7 @@ class ThompsonAgent:
             else:
                 made = self._evaluator.at_once(points, round=round)
             for evaluation in made:
-                self._tell(evaluation)
+                self._tell(evaluation, np.array(evaluation.unit))
 
     def _points(
         self, round: int, plays: Sequence[int], propose: Propose, warm_start: bool
@@ -262,6 +270,8 @@ class ThompsonAgent:
 
         ``under_way`` are the sources of the evaluations that are about to be made.
         """
+        if not self._to_try:
+            return None
         sources = [*(e.source for e in self._evaluator.history), *under_way]
         tried = sources.count("warm-start")
         return self._to_try[tried] if tried < len(self._to_try) else None
@@ -277,7 +287,7 @@ class ThompsonAgent:
         self.sampler.set_shared_function(shared)
         self._taken = weights
 
-    def _tell(self, evaluation: Evaluation) -> None:
+    def _tell(self, evaluation: Evaluation, point: Array) -> None:
         score = evaluation.score
         if evaluation.pruned and score is not None:
             # What it showed, and what others gained from there to their end.
@@ -285,7 +295,7 @@ class ThompsonAgent:
             self._stopped.append(evaluation.reports)
         elif score is not None:
             self._finished.append((evaluation.reports, score))
-        self.sampler.tell(np.array(evaluation.unit), score)
+        self.sampler.tell(point, score)
 
     def _is_hopeless(self, reports: Reports) -> bool:
         """Return whether an evaluation with these reports should stop."""

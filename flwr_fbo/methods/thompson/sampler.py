@@ -370,7 +370,8 @@ class ThompsonSampler:
 
     def forget_prepared(self) -> None:
         """Forget what was kept, as something new is known."""
-        self._prepared_points.clear()
+        if self._prepared_points:
+            self._prepared_points.clear()
         self._prepared_mean = None
 
     # -- restart -----------------------------------------------------------------------------
