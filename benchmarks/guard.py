@@ -31,6 +31,7 @@ from flwr_fbo.core import evaluation_groups
 from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.fed_pne.search import NodeElimination
 from flwr_fbo.methods.fed_pne.settings import Confidence, FedPNESettings
 from flwr_fbo.methods.ldp.server import RewardServer
@@ -38,6 +39,7 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.methods.thompson.shared_function import SharedFunction
+from flwr_fbo.methods.thompson.together import prepare_points, prepare_vectors
 from flwr_fbo.privacy.accountants import make_accountant
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.mechanisms import GaussianSum
@@ -107,6 +109,36 @@ def agent() -> Iterator[Guard]:
     few, many = sampler_with(300, 2, 100), sampler_with(4800, 2, 100)
     grown = ratio(lambda: _anew(many), lambda: _anew(few), 4)
     yield Guard("query with 4,800 observations over 300 (cubic: 4,096)", grown, 8)
+
+
+def together() -> Iterator[Guard]:
+    """Agents of one process are computed in the same calls, and not one after another."""
+    team = [sampler_with(12, 2, 200, seed, DPFTSDESettings()) for seed in range(128)]
+    shared = SharedFunction(0.1 * np.ones((1, 200)), split_space(team[0].space, 1))
+    for sampler in team:
+        sampler.set_shared_function(shared)
+
+    def fitted() -> None:
+        for sampler in team:
+            sampler.own_model._fits.clear()
+        prepare_points(team, 2)
+
+    found = calls(fitted) / len(team)
+    yield Guard("calls of a point and a fit, of 128 agents together, an agent", found, 400)
+    found = calls(lambda: prepare_points(team, 1)) / len(team)
+    yield Guard("calls of a point alone, of 128 agents together, an agent", found, 240)
+    found = calls(lambda: prepare_vectors(team)) / len(team)
+    yield Guard("calls of a vector, of 128 agents together, an agent", found, 60)
+    counts = [calls(partial(_sharing, 128, rounds)) for rounds in (3, 6)]
+    found = (counts[1] - counts[0]) / (128 * 3)
+    yield Guard("calls of a round of dp-fts-de, an agent of 128 in process", found, 1000)
+
+
+def _sharing(agents: int, rounds: int) -> None:
+    """A federation of dp-fts-de in this process on a task that costs nothing, without messages."""
+    evaluation_groups.GROUP_SECONDS = 1e9  # the size of a group must not depend on the machine
+    given = {"task": "benchmarks.load:free_plane", "strategy": "dp-fts-de", "agents": agents}
+    simulated({**given, "rounds": rounds, "initial-points": 2})
 
 
 def _anew(sampler: object) -> None:
@@ -268,7 +300,7 @@ def imports() -> Iterator[Guard]:
         yield Guard(f"heavy modules loaded by import {module}", int(done.stdout), 0)
 
 
-SECTIONS = (agent, server, search, shell, imports)
+SECTIONS = (agent, together, server, search, shell, imports)
 
 
 def main() -> int:

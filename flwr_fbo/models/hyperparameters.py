@@ -87,6 +87,7 @@ def prior_medians(
     return Hyperparameters((scale,) * dimension, VARIANCE[0], noise or NOISE[0])
 
 
+@lru_cache(maxsize=4096)
 def count_at_last_fit(count: int, every: int) -> int:
     """Return how many of ``count`` observations the last due fit uses; 0 before the first fit.
 
