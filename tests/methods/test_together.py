@@ -145,6 +145,12 @@ def test_models_that_need_double_precision_and_others_are_scanned_apart() -> Non
             samplers[agent].remember_fit(12, fit)
     model = models_together([sampler.own_model for sampler in made[0]])
     assert np.flatnonzero(~model.single_precision_suffices).tolist() == [1, 4]
+    x = np.random.default_rng(0).random((6, 40, 2))
+    scanned = model.scan_posterior(x)
+    for agent, sampler in enumerate(made[1]):
+        alone = sampler.own_model.process_with_prior_mean().scan_posterior(x[agent])
+        assert np.array_equal(scanned[0][agent], alone[0])
+        assert np.array_equal(scanned[1][agent], alone[1])
     prepare_points(made[0], ROUND)
     assert points(made[0]) == points(made[1])
 
