@@ -42,7 +42,9 @@ def often_failing(params: Any, rng: np.random.Generator, partition: Any) -> floa
 
 
 def run(folder: Path, tuned: Any = hill, **given: Any) -> Any:
-    return simulate(tuned, agents=AGENTS, rounds=ROUNDS, seed=3, run_dir=folder, **given)
+    return simulate(
+        tuned, agents=AGENTS, rounds=ROUNDS, seed=3, run_dir=folder, engine="inline", **given
+    )
 
 
 def evaluations(folder: Path) -> list[list[dict[str, Any]]]:
