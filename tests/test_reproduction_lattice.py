@@ -8,12 +8,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.interpolate import RegularGridInterpolator
 
-from benchmarks.reproduce import drivers, lattice
+from benchmarks.reproduce import drivers, lattice, lattice_checks
 from benchmarks.reproduce.__main__ import chosen, whole
 from benchmarks.reproduce.dp_fts_de import ACTIVITY, LANDMINE, NO_CLIP, TABLES, Settings, de, dp, ts
 from benchmarks.reproduce.lattice import Lattice, lattice_of, values_of
 from benchmarks.reproduce.lattice_agents import LatticeAgents, can_join, top_of_parabola
+from benchmarks.reproduce.store import Store
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
@@ -90,6 +92,26 @@ def test_scores_between_the_points_are_linear_along_each_parameter() -> None:
     units = np.random.default_rng(0).random((2, 50, 2))
     expected = units.prod(axis=2) + np.arange(2)[:, None]  # linear along each of the two
     assert points.scores(tables, units) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("of", [LANDMINE, ACTIVITY])
+def test_errors_of_tables_are_those_of_scipys_interpolation(of: Settings) -> None:
+    settings = {**of, "agents": 2, "generated": True, "draws": 8}
+    found = lattice_checks.interpolation(settings, 5)
+    errors, exact, rng = [], [], np.random.default_rng(5)
+    for task in lattice_checks.parties(settings):
+        points = lattice_of(task)
+        assert points is not None
+        table = RegularGridInterpolator(points.axes, values_of(task, points).reshape(points.shape))
+        units = task.space.sample(8, rng)
+        true = [task.evaluate(task.space.from_unit(u), rng=rng) for u in units]
+        ends = points.points.min(axis=0), points.points.max(axis=0)
+        errors.append(table(np.clip(units, *ends)) - true)
+        exact.append(true)
+    assert found["rms"] == pytest.approx(np.sqrt(np.mean(np.square(errors))))
+    assert found["mean"] == pytest.approx(np.mean(errors))
+    assert found["largest"] == pytest.approx(np.abs(errors).max())
+    assert found["spread"] == pytest.approx(np.std(exact))
 
 
 def test_a_parabola_has_its_top_where_its_slope_is_zero() -> None:
@@ -206,6 +228,22 @@ def test_federations_on_a_lattice_begin_beside_the_starts_of_the_package(of: Set
 def exact_task(settings: Settings) -> Any:
     given = {k: v for k, v in settings.items() if k != "task-seed"}
     return RunSpec.from_mapping({"preset": "paper", **given, "seed": 3}).task
+
+
+def test_methods_are_compared_with_exact_scores_and_from_tables(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert lattice_checks.compared_with_ts(store) == []
+    for label, run in lattice_checks.LATTICE_CHECKS[1].rows.items():
+        end = 0.2 + 0.1 * ("FTS-DE" in label) * ("tables" in label)
+        for seed in lattice_checks.LATTICE_CHECKS[1].seeds_of_runs:
+            store.make(run, seed, lambda run, seed, end=end: {"curve": [1.0, end], "end": end})
+    lines = lattice_checks.compared_with_ts(store)
+    same, apart = "+0.0000 [+0.0000, +0.0000]", "+0.1000 [+0.1000, +0.1000]"
+    assert lines[2] == f"| landmine, FTS-DE | {same} | {apart} |"
+    assert [line.split(" | ")[0] for line in lines[2:-1]] == [
+        "| landmine, FTS-DE", "| landmine, DP-FTS-DE q=.35 z=1",
+        "| activity, FTS-DE", "| activity, DP-FTS-DE q=.35 z=1",
+    ]  # fmt: skip
 
 
 def test_agents_that_are_not_known_are_refused() -> None:
