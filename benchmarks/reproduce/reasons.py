@@ -183,8 +183,9 @@ REASONS = [
         "flat but for spikes at the points already evaluated. And with 29 or 30 agents and the "
         "paper's q and z a release is as long as its noise. The "
         "authors' released landmine runs say the same: the error at the broadcast's best point is "
-        ".353 +- .002 there, that of points at random .356. Our defaults are not the paper's for "
-        "this reason ([defaults](defaults.md)).",
+        ".353 +- .002, that of points at random .356. In our runs points of the broadcast "
+        "have the error of points by a random vector of its length (`own-c`, `own-d`). Our "
+        "defaults are not the paper's for this reason ([defaults](defaults.md)).",
         {**_three(LANDMINE, "landmine"), **_three(ACTIVITY, "activity")},
         _ADVICE,
         3,
@@ -241,10 +242,11 @@ REASONS = [
         ("fts-2", "fts-3", "fts-4", "fts-5", "fts-6", "fts-7"),
         "With the paper's p_t = 1 - 1/t^2 a target follows a helper less than once in fifty "
         "iterations on average. Of two methods that share all other queries one cannot be far "
-        "ahead, and FTS is level with TS. TAF hears all helpers at every iteration. It is ahead of "
-        "FTS on landmine in both forms: with the helpers' incumbents, as FTS describes it, and as "
-        "published, where a gain is counted from what the helpers' models predict at the target's "
-        "own points. RGPE hears all helpers too, but its error differs more from start to start. "
+        "ahead, and FTS is level with TS. TAF hears all helpers at every iteration. As published, "
+        "where a gain is counted from what the helpers' models predict at the target's own points, "
+        "it is ahead of FTS on landmine. With the helpers' incumbents, as FTS describes it, its "
+        "mean is ahead too, by no more than starts differ. RGPE hears all helpers as well: for "
+        "agent 1 on landmine it is ahead of FTS, but its error differs more from start to start. "
         "TAF weighs all helpers in a few products of matrices here, and does not slow down with "
         "their number as the paper's does.",
         {
