@@ -210,8 +210,8 @@ REASONS = [
         ("dp-fts-de-11",),
         "The accountant that the paper cites is for samples of a fixed size, whose neighbours "
         "replace a party. The sum then moves twice as far as where a party joins or leaves, and "
-        "epsilon is ten times that of the moments accountant. Of Poisson samples, as in the rest "
-        "of the paper, Renyi accounting does give a slightly smaller epsilon. Errors are "
+        "epsilon is 5 to 14 times that of the moments accountant. For Poisson samples, as in the "
+        "rest of the paper, Renyi accounting does give a slightly smaller epsilon. Errors are "
         "comparable, as the noise is the same.",
         {
             "moments, Poisson samples": dp(LANDMINE, 0.35, 1.0),
@@ -244,9 +244,10 @@ REASONS = [
         "iterations on average. Of two methods that share all other queries one cannot be far "
         "ahead, and FTS is level with TS. TAF hears all helpers at every iteration. As published, "
         "where a gain is counted from what the helpers' models predict at the target's own points, "
-        "it is ahead of FTS on landmine. With the helpers' incumbents, as FTS describes it, its "
-        "mean is ahead too, by no more than starts differ. RGPE hears all helpers as well: for "
-        "agent 1 on landmine it is ahead of FTS, but its error differs more from start to start. "
+        "it is ahead of FTS on landmine. With helpers' incumbents, as FTS describes it, TAF has a "
+        "smaller error for agent 1 and a larger one for agents 1 to 6, by no more than starts "
+        "differ. RGPE hears all helpers as well: for agent 1 on landmine it is ahead of FTS, but "
+        "its error differs more from start to start. "
         "TAF weighs all helpers in a few products of matrices here, and does not slow down with "
         "their number as the paper's does.",
         {
