@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.reproduce import checks, probes
+from benchmarks.reproduce import checks, own, probes
 from benchmarks.reproduce.__main__ import FIGURES, RESULTS, Progress, chosen, listing, missing
 from benchmarks.reproduce.figures import Figure, Run, Size
 from benchmarks.reproduce.reasons import REASONS, Reason, section
@@ -157,6 +157,18 @@ def test_advice_is_compared_with_own_points_round_by_round() -> None:
             "own-gain": (0.4 + 0.0) / 2, "advised-gain": (0.2 + 0.1) / 2,
         }
     )  # fmt: skip
+
+
+def test_where_sharing_pays_is_told_by_parties_and_rounds() -> None:
+    def runs(*ends: float) -> list[dict[str, Any]]:
+        return [{"curve": [1.0, end]} for end in ends]
+
+    results = {"TS N=5": runs(0.5, 0.6, 0.7), "FTS-DE N=5": runs(0.4, 0.5, 0.61),
+               "TS N=9": runs(0.5, 0.6, 0.7), "FTS-DE N=9": runs(0.4, 0.9, 0.1)}  # fmt: skip
+    assert own.paying(results) == [
+        "| after round | 0 | 20 |", "|---|---|---|",
+        "| N=5 | +0.0000 | -0.0967* |", "| N=9 | +0.0000 | -0.1333 |", "",
+    ]  # fmt: skip
 
 
 def test_a_target_with_a_fast_schedule_follows_others_less_than_once() -> None:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from scipy.interpolate import RegularGridInterpolator
 
-from benchmarks.reproduce import drivers, lattice
-from benchmarks.reproduce.dp_fts_de import ACTIVITY, LANDMINE, NO_CLIP, Settings, de, dp, ts
-from benchmarks.reproduce.lattice import Lattice, interpolated, lattice_of, values_of
-from benchmarks.reproduce.lattice_agents import LatticeAgents, can_join
+from benchmarks.reproduce import drivers, lattice, lattice_checks
+from benchmarks.reproduce.__main__ import chosen, whole
+from benchmarks.reproduce.dp_fts_de import ACTIVITY, LANDMINE, NO_CLIP, TABLES, Settings, de, dp, ts
+from benchmarks.reproduce.lattice import Lattice, lattice_of, values_of
+from benchmarks.reproduce.lattice_agents import LatticeAgents, can_join, top_of_parabola
+from benchmarks.reproduce.store import Store
 from flwr_fbo.core.protocol import Request
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
@@ -52,7 +56,9 @@ def test_a_table_holds_the_scores_of_the_task_and_is_made_once(
     for number in np.random.default_rng(0).integers(0, len(values), 15):
         params = task.space.from_unit(points.points[number])
         assert values[number] == pytest.approx(task.score(params), abs=1e-9), params
-    assert interpolated(task, points, points.points) == pytest.approx(values)
+    for interpolates in (False, True):
+        used = replace(points, interpolates=interpolates)
+        assert used.scores(values[None], points.points[None])[0] == pytest.approx(values)
     monkeypatch.setattr(lattice, "computed", lambda *given: pytest.fail("computed again"))
     lattice._read.cache_clear()
     assert np.array_equal(values_of(party(name), points), values)  # from the file
@@ -74,9 +80,49 @@ def test_a_lattice_has_the_ends_of_every_range_and_knows_its_nearest_point() -> 
     for unit, found in zip(units, points.points[points.nearest(units)], strict=True):
         for d, axis in enumerate(points.axes):
             assert abs(found[d] - unit[d]) == pytest.approx(np.abs(axis - unit[d]).min())
-    numbers = np.arange(len(points.points))
-    assert np.array_equal(points.nearest(points.points), numbers)
-    assert np.array_equal(np.ravel_multi_index(points.places(numbers), points.shape), numbers)
+    assert np.array_equal(points.nearest(points.points), np.arange(len(points.points)))
+    assert np.array_equal(points.used(units), points.points[points.nearest(units)])
+    assert replace(points, interpolates=True).used(units) is units
+
+
+def test_scores_between_the_points_are_linear_along_each_parameter() -> None:
+    axes = np.array([0.0, 0.1, 0.4, 1.0]), np.array([0.0, 0.7, 1.0])
+    points = Lattice(axes, interpolates=True)
+    tables = np.array([x * y + n for n in range(2) for x, y in points.points]).reshape(2, -1)
+    units = np.random.default_rng(0).random((2, 50, 2))
+    expected = units.prod(axis=2) + np.arange(2)[:, None]  # linear along each of the two
+    assert points.scores(tables, units) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("of", [LANDMINE, ACTIVITY])
+def test_errors_of_tables_are_those_of_scipys_interpolation(of: Settings) -> None:
+    settings = {**of, "agents": 2, "generated": True, "draws": 8}
+    found = lattice_checks.interpolation(settings, 5)
+    errors, exact, rng = [], [], np.random.default_rng(5)
+    for task in lattice_checks.parties(settings):
+        points = lattice_of(task)
+        assert points is not None
+        table = RegularGridInterpolator(points.axes, values_of(task, points).reshape(points.shape))
+        units = task.space.sample(8, rng)
+        true = [task.evaluate(task.space.from_unit(u), rng=rng) for u in units]
+        ends = points.points.min(axis=0), points.points.max(axis=0)
+        errors.append(table(np.clip(units, *ends)) - true)
+        exact.append(true)
+    assert found["rms"] == pytest.approx(np.sqrt(np.mean(np.square(errors))))
+    assert found["mean"] == pytest.approx(np.mean(errors))
+    assert found["largest"] == pytest.approx(np.abs(errors).max())
+    assert found["spread"] == pytest.approx(np.std(exact))
+
+
+def test_a_parabola_has_its_top_where_its_slope_is_zero() -> None:
+    def parabola(x: Any) -> Any:
+        return -3.0 * (x - 0.37) ** 2 + 5.0
+
+    x = np.array([0.2, 0.35, 0.7])
+    near = [(x[i : i + 1], parabola(x[i : i + 1])) for i in range(3)]
+    assert top_of_parabola(*near) == pytest.approx([0.37])
+    flat = [(x[i : i + 1], np.ones(1)) for i in range(3)]
+    assert top_of_parabola(*flat) == pytest.approx([0.35])
 
 
 def test_only_the_form_of_dp_fts_de_has_a_lattice() -> None:
@@ -97,15 +143,15 @@ def agents_of(of: Settings, count: int, points: Lattice, tables: Any, **settings
     return LatticeAgents(server.setup(), points, tables, 1)
 
 
-@pytest.fixture(params=[2, 3])
+@pytest.fixture(params=["interpolated", "points"])
 def together(request: pytest.FixtureRequest) -> Any:
-    """Two agents with twelve scores each, in two and in three dimensions."""
-    of = LANDMINE if request.param == 2 else ACTIVITY
-    points = Lattice(tuple(np.linspace(0, 1, k) for k in (7, 5, 6)[: request.param]))
+    """Two agents with twelve scores each: on landmine's space, and on activity's."""
+    interpolates = request.param == "interpolated"
+    of, sizes = (LANDMINE, (15, 13)) if interpolates else (ACTIVITY, (7, 5, 6))
+    points = Lattice(tuple(np.linspace(0, 1, k) for k in sizes), interpolates)
     tables = np.array([np.sin(3 * points.points + n).sum(axis=1) for n in range(2)])
     agents = agents_of(of, 2, points, tables)
-    agents._evaluate(np.random.default_rng(0).permuted(
-        np.tile(np.arange(len(points.points)), (2, 1)), axis=1)[:, :12])  # fmt: skip
+    agents._evaluate(np.random.default_rng(0).random((2, 12, len(sizes))))
     return agents
 
 
@@ -114,8 +160,8 @@ def samplers_of(agents: Any) -> list[ThompsonSampler]:
     found = []
     for n in range(agents.count):
         sampler = ThompsonSampler(agents.space, agents.settings, agents.shared, (1, n, 1))
-        for point, score in zip(agents.points[n], agents.scores[n], strict=True):
-            sampler.tell(agents.lattice.points[point], score)
+        for unit, score in zip(agents.units[n], agents.scores[n], strict=True):
+            sampler.tell(unit, score)
         found.append(sampler)
     return found
 
@@ -137,7 +183,7 @@ def test_a_follower_goes_where_the_agent_of_the_package_goes(together: Any) -> N
     for n, sampler in enumerate(samplers_of(together)):
         proposal = sampler.ask(2, -1.0, shared)
         assert proposal.source == "advice"
-        assert chosen[n] == together.lattice.nearest(proposal.unit[None])[0]
+        assert chosen[n] == pytest.approx(proposal.unit)
 
 
 def test_own_paths_have_the_posterior_of_the_own_model(together: Any) -> None:
@@ -146,7 +192,7 @@ def test_own_paths_have_the_posterior_of_the_own_model(together: Any) -> None:
     paths = together.own_paths(agents, 1)
     found = together.parameters[1]
     kernel = kernel_named("se", np.array(found.lengthscales), found.variance)
-    x, y = together.lattice.points[together.points[1]], together.scores[1]
+    x, y = together.units[1], together.scores[1]
     process = GaussianProcess(kernel, found.noise, x, y)
     mean, variance = process.posterior(together.lattice.points)
     # Up to 210 points, twice: 5.5 standard errors are passed by chance once in some 100,000 tests.
@@ -161,12 +207,8 @@ def test_federations_on_a_lattice_begin_beside_the_starts_of_the_package(of: Set
     small = {"agents": 3, "rounds": 2, "generated": True}
     for run in (ts(of), dp(of, 0.5, 1.0), dp(of, 0.5, 1.0, standardise=True)):
         settings = run.with_(**small).settings
-        found = drivers.on_lattice(settings, 3)
-        assert found is not None
-        again = drivers.on_lattice(settings, 3)
-        assert again is not None
-        assert (found["curve"][0], found["epsilon"]) == (again["curve"][0], again["epsilon"])
-        assert found["lattice"] == " x ".join(str(k) for k, _ in COARSE[of["task"]])
+        found = drivers.federation({**settings, **TABLES[of["task"]]}, 3)
+        assert (found["epsilon"] is None) == (settings["strategy"] == "local-ts")
         assert len(found["curve"]) == 3
         assert all(x >= y for x, y in zip(found["curve"], found["curve"][1:], strict=False))
         exact = drivers.Federation({**settings, "rounds": 0}, 3)
@@ -178,7 +220,8 @@ def test_federations_on_a_lattice_begin_beside_the_starts_of_the_package(of: Set
         for n, history in enumerate(exact.histories):
             task = drivers.prepared(exact_task(settings), of["task"], n, 3, 0)
             units = np.array([e.unit for e in history])
-            best.append(values_of(task, points)[points.nearest(units)].max())
+            used = replace(points, interpolates=of["task"] == "landmine")
+            best.append(used.scores(values_of(task, points)[None], units[None]).max())
         assert found["curve"][0] == pytest.approx(1 - np.mean(best))
 
 
@@ -187,8 +230,31 @@ def exact_task(settings: Settings) -> Any:
     return RunSpec.from_mapping({"preset": "paper", **given, "seed": 3}).task
 
 
-def test_exact_federations_are_still_to_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
-    settings = ts(LANDMINE).with_(agents=2, rounds=1, generated=True).settings
-    assert "lattice" in drivers.federation(settings, 3)
-    monkeypatch.setattr(drivers, "EXACT", True)
-    assert "lattice" not in drivers.federation(settings, 3)
+def test_methods_are_compared_with_exact_scores_and_from_tables(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert lattice_checks.compared_with_ts(store) == []
+    for label, run in lattice_checks.LATTICE_CHECKS[1].rows.items():
+        end = 0.2 + 0.1 * ("FTS-DE" in label) * ("tables" in label)
+        for seed in lattice_checks.LATTICE_CHECKS[1].seeds_of_runs:
+            store.make(run, seed, lambda run, seed, end=end: {"curve": [1.0, end], "end": end})
+    lines = lattice_checks.compared_with_ts(store)
+    same, apart = "+0.0000 [+0.0000, +0.0000]", "+0.1000 [+0.1000, +0.1000]"
+    assert lines[2] == f"| landmine, FTS-DE | {same} | {apart} |"
+    assert [line.split(" | ")[0] for line in lines[2:-1]] == [
+        "| landmine, FTS-DE", "| landmine, DP-FTS-DE q=.35 z=1",
+        "| activity, FTS-DE", "| activity, DP-FTS-DE q=.35 z=1",
+    ]  # fmt: skip
+
+
+def test_agents_that_are_not_known_are_refused() -> None:
+    settings = de(LANDMINE, advice_use="prior", lattice="points").with_(agents=2, rounds=1).settings
+    with pytest.raises(ValueError, match="not computed together"):
+        drivers.federation(settings, 3)
+
+
+def test_a_figure_can_be_run_in_the_whole_space() -> None:
+    (figure,) = chosen(["dp-fts-de-3b"])
+    assert figure.instead is not None
+    assert all(run.settings["lattice"] for run in figure.curves.values())
+    assert whole(figure).curves == figure.instead.curves
+    assert whole(whole(figure)).curves == whole(figure).curves

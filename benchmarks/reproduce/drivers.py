@@ -30,9 +30,6 @@ from .objectives import made_faster
 
 Driver = Callable[[Mapping[str, Any], int], Mapping[str, Any]]
 DRIVERS: dict[str, Driver] = {}
-#: Set by ``--exact``: agents search the whole space and every evaluation trains a model, as in the
-#: package. Otherwise federations on landmine and activity choose among the points of a lattice.
-EXACT = False
 
 
 def driver(function: Driver) -> Driver:
@@ -136,10 +133,8 @@ def federation(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
         found = on_grid(settings, seed)
         if found is not None:
             return found
-    if settings["task"] in ("landmine", "activity") and not EXACT:
-        found = on_lattice(settings, seed)
-        if found is not None:
-            return found
+    if settings.get("lattice"):
+        return on_lattice(settings, seed)
     made = Federation(settings, seed)
     while not made.server.finished:
         made.round()
@@ -173,31 +168,30 @@ def on_grid(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any] | None:
     }
 
 
-def on_lattice(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any] | None:
-    """A federation on data whose agents are computed together; None if they cannot be."""
+def on_lattice(settings: Mapping[str, Any], seed: int) -> Mapping[str, Any]:
+    """A federation on data whose agents are computed together, and whose scores are tabulated.
+
+    ``lattice`` says whether these are interpolated, or agents choose among the table's points.
+    """
     given = {"preset": "paper", **settings}
+    interpolates = given.pop("lattice") == "interpolated"
     task_seed = int(given.pop("task-seed", -1))
-    if int(given.pop("measured", 0)) or given.get("strategy") not in ("dp-fts-de", "local-ts"):
-        return None
     spec = RunSpec.from_mapping({**given, "seed": seed})
     agents = spec.run.agents or spec.task.parties or 0
     plan = RunParameters(spec.task.space, agents, spec.run.rounds, seed, task=spec.task)
     server: Any = spec.method.make_server(plan, spec.settings)
     lattice = lattice_of(spec.task)
     if lattice is None or not can_join(server.settings):
-        return None
+        raise ValueError(f"agents with these settings are not computed together: {settings}")
     data_seed = seed if task_seed < 0 else task_seed
     parties = [prepared(spec.task, spec.run.task, n, agents, data_seed) for n in range(agents)]
     tables = np.array([values_of(party, lattice) for party in parties])
+    lattice = replace(lattice, interpolates=interpolates)
     together = LatticeAgents(server.setup(), lattice, tables, seed)
     while not server.finished:
         server.close(together.answer(server.requests(range(agents))))
     budget = getattr(server, "budget", None)
-    return {
-        "curve": together.errors,
-        "epsilon": None if budget is None else budget.spent,
-        "lattice": " x ".join(map(str, lattice.shape)),
-    }
+    return {"curve": together.errors, "epsilon": None if budget is None else budget.spent}
 
 
 def error_curve(histories: list[list[Evaluation]], rounds: int) -> list[float]:

@@ -7,14 +7,15 @@ computes the values of all parties from the data in FLWR_FBO_DATA, and keeps the
 that needs a party's values before that computes and keeps them itself. The file of a party bears
 the checksum of its data, so that other data never meet old values.
 
-Agents of these figures choose among the lattice's points. A value is never interpolated: between
-two points of the lattice the accuracy of a regression changes by several percent, as training with
-a large step is chaotic (``interpolation`` below measures the error that a table would have).
+Between its points the AUC of landmine is interpolated linearly. The accuracy of activity is not:
+with large steps its training is chaotic, so that it changes by several percent from point to point,
+and agents choose among the lattice's points. ``lattice_checks.py`` measures both errors.
 """
 
 from __future__ import annotations
 
 import hashlib
+import itertools
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -24,7 +25,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.interpolate import RegularGridInterpolator
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.space import Float, Int, Space
@@ -50,6 +50,8 @@ class Lattice:
 
     #: Ascending coordinates in the unit cube, (K_d,) each.
     axes: tuple[Array, ...]
+    #: Whether scores between the points are interpolated; otherwise only the points are used.
+    interpolates: bool = False
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -70,9 +72,30 @@ class Lattice:
         ]
         return np.asarray(np.ravel_multi_index(tuple(places), self.shape), dtype=np.int64)
 
-    def places(self, points: Indices) -> tuple[Indices, ...]:
-        """Return the place along each axis of points that are given by number, in their shape."""
-        return tuple(np.asarray(p) for p in np.unravel_index(points, self.shape))
+    def used(self, units: Array) -> Array:
+        """Return the points that stand for rows (n, D): the nearest ones, or the rows: (n, D)."""
+        return units if self.interpolates else self.points[self.nearest(units)]
+
+    def scores(self, tables: Array, units: Array) -> Array:
+        """Return the scores of each agent, from tables (N, G), at its points (N, k, D): (N, k)."""
+        agents = np.arange(len(tables))[:, None]
+        if not self.interpolates:
+            flat = units.reshape(-1, units.shape[-1])
+            return np.asarray(tables[agents, self.nearest(flat).reshape(units.shape[:2])])
+        cells = [
+            np.clip(np.searchsorted(axis, units[..., d], side="right") - 1, 0, len(axis) - 2)
+            for d, axis in enumerate(self.axes)
+        ]
+        found = np.zeros(units.shape[:2])
+        for corner in itertools.product((0, 1), repeat=len(self.axes)):
+            weight, places = np.ones(units.shape[:2]), []
+            for d, (axis, cell, end) in enumerate(zip(self.axes, cells, corner, strict=True)):
+                ahead = (units[..., d] - axis[cell]) / (axis[cell + 1] - axis[cell])
+                share = np.clip(ahead, 0.0, 1.0)  # the outer values hold up to the ends
+                weight *= share if end else 1.0 - share
+                places.append(cell + end)
+            found += weight * tables[agents, np.ravel_multi_index(tuple(places), self.shape)]
+        return found
 
 
 def lattice_of(task: Task) -> Lattice | None:
@@ -184,10 +207,3 @@ def _values(space: Space, index: int, lattice: Lattice) -> list[Any]:
     """Return the values of one parameter on the lattice."""
     parameter = list(space.parameters.values())[index]
     return [parameter.from_unit(unit) for unit in lattice.axes[index].tolist()]
-
-
-def interpolated(task: Any, lattice: Lattice, units: Array) -> Array:
-    """Return what a table would give between its points, interpolated linearly, at (n, D): (n,)."""
-    table = RegularGridInterpolator(lattice.axes, values_of(task, lattice).reshape(lattice.shape))
-    low, high = lattice.points.min(axis=0), lattice.points.max(axis=0)
-    return np.asarray(table(np.clip(units, low, high)))

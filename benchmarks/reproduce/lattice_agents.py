@@ -1,19 +1,19 @@
-r"""All agents of a federation on landmine or activity at once, on a lattice of their space.
+r"""All agents of a federation on landmine or activity at once, with scores from tables.
 
 The agents have an own model with a squared exponential kernel, whose hyperparameters are the
 package's fits. On a lattice its covariance is a product of one small matrix for each parameter, so
-that a function of the posterior is drawn at all points by a few stacked products, and its maximum
-is found exactly. The shared function is not searched on the lattice but as in the package, over the
-whole space, as it may have peaks between the lattice's points: the point found is then moved to
-the nearest point of the lattice. The server is the package's own.
+that a function of the posterior is drawn at all points by a few stacked products. Its maximum on
+the lattice is moved to the top of a parabola through its neighbours, where scores may be
+interpolated. The shared function is not searched on the lattice but as in the package, over the
+whole space, as it may have peaks between the lattice's points. The server is the package's own.
 
 Notation (DP-FTS-DE Algorithm 2)
 
 ==========================  ===========================================  ===============
 paper                       here                                         shape
 ==========================  ===========================================  ===============
-``X_t``, ``y_t``            ``points`` (numbers on the lattice), ``scores``  (N, t)
-``f ~ GP(mu_t, sigma_t)``   ``own_paths``                                (n, G)
+``X_t``, ``y_t``            ``units``, ``scores``                        (N, t, D), (N, t)
+``f ~ GP(mu_t, sigma_t)``   ``own_paths``, on the lattice                (n, G)
 ``k`` along parameter d     ``correlations[d]``                          (N, K_d, K_d)
 ``omega_{n,t}``             ``_messages``                                (n, M)
 ==========================  ===========================================  ===============
@@ -63,6 +63,19 @@ def can_join(settings: Any) -> bool:
     )  # fmt: skip
 
 
+def top_of_parabola(
+    left: tuple[Array, Array], middle: tuple[Array, Array], right: tuple[Array, Array]
+) -> Array:
+    """Return where parabolas through three points each are largest; the middle is the highest."""
+    (a, fa), (b, fb), (c, fc) = left, middle, right
+    up, down = (fb - fa) / (b - a), (fb - fc) / (c - b)  # slopes towards the middle, >= 0
+    bend = up + down
+    # The slopes are those halfway to the neighbours: the top is where the line between them is 0.
+    share = np.divide(up, bend, out=np.full_like(bend, 0.5), where=bend > 0)
+    top = (a + b) / 2.0 + share * (c - a) / 2.0
+    return np.asarray(np.where(bend > 0, top, b))
+
+
 class LatticeAgents:
     """The agents 0 .. N - 1 of a federation; all take part in every round.
 
@@ -75,7 +88,7 @@ class LatticeAgents:
         self.count = len(tables)
         self.regions = Regions(tuple(int(k) for k in setup.arrays["splits"]))
         self.shared = RandomFeatures(setup.arrays["frequencies"], setup.arrays["phases"])
-        self.points: Indices = np.zeros((self.count, 0), dtype=np.int64)
+        self.units = np.zeros((self.count, 0, len(lattice.axes)))
         self.scores = np.zeros((self.count, 0))
         self.features = np.zeros((self.count, 0, self.shared.count))  # at the points
         self.parameters: list[Hyperparameters] = []
@@ -100,20 +113,19 @@ class LatticeAgents:
         """Return the generator with the key that the package's agent has for this draw."""
         return np.random.default_rng([self.seed, agent, 1, purpose, round])
 
-    def _initial(self, homes: Sequence[int], count: int) -> Indices:
-        """Return the points nearest to the initial points of the package's agents: (N, count)."""
+    def _initial(self, homes: Sequence[int], count: int) -> Array:
+        """Return the initial points of the package's agents: (N, count, D)."""
         rows = []
         for n, home in enumerate(homes):
             low: float | Array = 0.0 if home < 0 else self.regions.low[home]
             high: float | Array = 1.0 if home < 0 else self.regions.high[home]
-            units = self.space.sample(count, self._rng(n, EXPLORE, 0), low, high)
-            rows.append(self.lattice.nearest(units))
+            rows.append(self.space.sample(count, self._rng(n, EXPLORE, 0), low, high))
         return np.array(rows)
 
-    def _step(self, request: Request) -> Indices:
-        """Return the point that each agent evaluates in a round (lines 4 to 8): (N,)."""
+    def _step(self, request: Request) -> Array:
+        """Return the point that each agent evaluates in a round (lines 4 to 8): (N, D)."""
         own = np.ones(self.count, dtype=bool)
-        chosen = np.zeros(self.count, dtype=np.int64)
+        chosen = np.zeros((self.count, self.units.shape[2]))
         if "advice" in request.arrays:
             share = float(request.values["own-probability"])
             coins = [self._rng(n, COIN, request.round).random() for n in range(self.count)]
@@ -122,21 +134,34 @@ class LatticeAgents:
             chosen[followers] = self._advised(request, followers)
         agents = np.flatnonzero(own)
         if len(agents):
-            chosen[agents] = self.own_paths(agents, request.round).argmax(axis=1)
+            chosen[agents] = self._tops(self.own_paths(agents, request.round))
         return chosen
 
-    def _advised(self, request: Request, followers: Indices) -> Indices:
-        """Return where each follower finds phi(x)' omega^(i[x]) largest (line 8): (n,)."""
-        if not len(followers):
-            return np.zeros(0, dtype=np.int64)
+    def _advised(self, request: Request, followers: Indices) -> Array:
+        """Return where each follower finds phi(x)' omega^(i[x]) largest (line 8): (n, D)."""
         shared = shared_function_of(request.arrays["advice"], self.regions, self.settings)
-        path, units = shared.path(self.shared), self.lattice.points[self.points]
-        found = []
-        for n in followers:
-            best = units[n, np.argsort(self.scores[n])[-INCUMBENTS:]]
+        path, found = shared.path(self.shared), np.zeros((len(followers), self.units.shape[2]))
+        for row, n in enumerate(followers):
+            best = self.units[n, np.argsort(self.scores[n])[-INCUMBENTS:]]
             rng = self._rng(n, OWN, request.round)
-            found.append(argmax(path, self.space, rng, shared.regions, best))
-        return self.lattice.nearest(np.array(found))
+            found[row] = argmax(path, self.space, rng, shared.regions, best)
+        return found
+
+    def _tops(self, paths: Array) -> Array:
+        """Return where paths (n, G) are largest: (n, D)."""
+        shape, rows = self.lattice.shape, np.arange(len(paths))
+        best = paths.argmax(axis=1)
+        tops = self.lattice.points[best]
+        if not self.lattice.interpolates:
+            return tops
+        places = np.unravel_index(best, shape)
+        for d, axis in enumerate(self.lattice.axes):
+            stride = int(np.prod(shape[d + 1 :]))
+            inside = (places[d] > 0) & (places[d] < len(axis) - 1)
+            place, centre, row = places[d][inside], best[inside], rows[inside]
+            near = [(axis[place + k], paths[row, centre + k * stride]) for k in (-1, 0, 1)]
+            tops[inside, d] = top_of_parabola(*near)
+        return tops
 
     # -- the own models ----------------------------------------------------------------------
 
@@ -147,14 +172,14 @@ class LatticeAgents:
 
     def _fit(self) -> None:
         """Learn the hyperparameters of all agents again, if they are due."""
-        s, count = self.settings, self.points.shape[1]
+        s, count = self.settings, self.units.shape[1]
         due = count_at_last_fit(count, s.refit_every)
         if due == self._fitted:
             return
         before = self.parameters if self._fitted > 0 else [None] * self.count
         self.parameters = [self._fit_of(n, due, before[n]) for n in range(self.count)]
         self._fitted = due
-        scales = np.array([p.lengthscales for p in self.parameters])  # (N, D)
+        self.scales = scales = np.array([p.lengthscales for p in self.parameters])  # (N, D)
         self.variance = np.array([p.variance for p in self.parameters])
         self.noise = np.array([p.noise for p in self.parameters])
         self.correlations = [
@@ -171,7 +196,7 @@ class LatticeAgents:
         s = self.settings
         if due == 0 or np.ptp(self.scores[agent, :due]) == 0:
             return prior_medians(self.space.dimension, s.lengthscale, s.noise)
-        x, y = self.lattice.points[self.points[agent, :due]], self.targets(agent, due)
+        x, y = self.units[agent, :due], self.targets(agent, due)
         rng = self._rng(agent, FIT, due)
         return fit(s.kernel, self.space, x, y, rng, s.lengthscale, s.noise, before)
 
@@ -181,15 +206,12 @@ class LatticeAgents:
         rng = np.random.default_rng([self.seed, OWN, round])
         deviation = np.sqrt(self.variance[agents])[:, None]
         prior = self.settings.beta * deviation * self._prior_draws(agents, rng)  # (n, G)
-        points = self.points[agents]
-        here = np.take_along_axis(prior, points, axis=1)
+        across = self._across(agents)
+        here = self._at_points(prior, agents, across)
         noise = np.sqrt(self.noise[agents])[:, None] * rng.standard_normal(here.shape)
         residual = np.array([self.targets(n) for n in agents]) - here - self.settings.beta * noise
-        across = self._across(agents)
-        pull = (
-            self.variance[agents][:, None]
-            * np.linalg.solve(self._covariance(agents, across), residual[..., None])[..., 0]
-        )  # (n, t)
+        solved = np.linalg.solve(self._covariance(agents), residual[..., None])[..., 0]
+        pull = self.variance[agents][:, None] * solved  # (n, t)
         return np.asarray(prior + self._spread(pull, across))
 
     def _prior_draws(self, agents: Indices, rng: np.random.Generator) -> Array:
@@ -203,19 +225,35 @@ class LatticeAgents:
         return drawn.reshape(len(agents), -1).astype(np.float64)
 
     def _across(self, agents: Indices) -> list[Array]:
-        """Return the correlation of an agent's points with each axis: (n, K_d, t) each."""
-        places = self.lattice.places(self.points[agents])
-        return [
-            np.take_along_axis(c[agents], place[:, None, :], axis=2)
-            for c, place in zip(self.correlations, places, strict=True)
-        ]
+        """Return the correlation of each axis with an agent's points: (n, K_d, t) each."""
+        found = []
+        for d, axis in enumerate(self.lattice.axes):
+            apart = axis[:, None] - self.units[agents, None, :, d]  # (n, K_d, t)
+            found.append(np.exp(-0.5 * (apart / self.scales[agents, d, None, None]) ** 2))
+        return found
 
-    def _covariance(self, agents: Indices, across: Sequence[Array]) -> Array:
+    def _at_points(self, prior: Array, agents: Indices, across: Sequence[Array]) -> Array:
+        """Return draws (n, G) of the prior at the agents' own points: (n, t).
+
+        Between the points of a lattice that is finer than its length scale, a smooth function is
+        its own conditional mean given the lattice.
+        """
+        if not self.lattice.interpolates:
+            flat = self.units[agents].reshape(-1, self.units.shape[2])
+            numbers = self.lattice.nearest(flat).reshape(len(agents), -1)
+            return np.take_along_axis(prior, numbers, axis=1)
+        left, right = (
+            np.linalg.solve(c[agents] + JITTER * np.eye(c.shape[1]), part)
+            for c, part in zip(self.correlations, across, strict=True)
+        )  # (n, K_1, t), (n, K_2, t)
+        table = prior.reshape(len(agents), *self.lattice.shape)
+        return np.asarray(((table @ right) * left).sum(axis=1))
+
+    def _covariance(self, agents: Indices) -> Array:
         """Return the covariance of the scores: (n, t, t)."""
-        places = self.lattice.places(self.points[agents])
-        product = np.ones((len(agents), self.points.shape[1], self.points.shape[1]))
-        for part, place in zip(across, places, strict=True):
-            product *= np.take_along_axis(part, place[:, :, None], axis=1)
+        scaled = self.units[agents] / self.scales[agents, None, :]  # (n, t, D)
+        apart = scaled[:, :, None, :] - scaled[:, None, :, :]
+        product = np.exp(-0.5 * np.einsum("nstd,nstd->nst", apart, apart))
         product *= self.variance[agents][:, None, None]
         return product + self.noise[agents][:, None, None] * np.eye(product.shape[1])
 
@@ -229,12 +267,14 @@ class LatticeAgents:
 
     # -- evaluations and messages ------------------------------------------------------------
 
-    def _evaluate(self, chosen: Indices) -> None:
-        """Take in the scores at points (N, k)."""
-        self.points = np.hstack([self.points, chosen])
-        self.scores = np.hstack([self.scores, np.take_along_axis(self.tables, chosen, axis=1)])
-        new = self.shared(self.lattice.points[chosen.ravel()])
-        self.features = np.hstack([self.features, new.reshape(*chosen.shape, -1)])
+    def _evaluate(self, chosen: Array) -> None:
+        """Take in the scores at points (N, k, D)."""
+        flat = self.lattice.used(chosen.reshape(-1, chosen.shape[2]))
+        chosen = flat.reshape(chosen.shape)
+        self.units = np.concatenate([self.units, chosen], axis=1)
+        self.scores = np.hstack([self.scores, self.lattice.scores(self.tables, chosen)])
+        new = self.shared(flat).reshape(*chosen.shape[:2], -1)
+        self.features = np.concatenate([self.features, new], axis=1)
         self.errors.append(float(1.0 - self.scores.max(axis=1).mean()))
 
     def _messages(self, agents: Sequence[int], round: int) -> Array:
