@@ -14,7 +14,8 @@ SPACE = {"x": Float(0.0, 1.0)}
 
 
 @pytest.mark.parametrize(
-    "metric", [*SHARES, "Accuracy", "validation accuracy", "val_accuracy", "ROC AUC", "mean-cv auc"]
+    "metric",
+    [*sorted(SHARES), "Accuracy", "validation accuracy", "val_accuracy", "ROC AUC", "mean-cv auc"],
 )
 def test_shares_lie_between_0_and_1(metric):
     assert known_range(metric) == (0.0, 1.0)
