@@ -56,11 +56,30 @@ def means(name: str, seeds: int, at: tuple[int, ...], **changes: object) -> Arra
     return np.mean([regrets(name, s, at, 0.02, **changes) for s in range(seeds)], axis=0)
 
 
+def tried(seed: int, **changes: object) -> tuple[int, int]:
+    """Return how many models and how many scalers are among the first five points."""
+    space, height, _ = SPACES["models"]
+    sampler = ThompsonSampler(space, DPFTSDESettings(features=30, **changes), seed=(seed,))
+    points = []
+    for t in range(5):
+        points.append(sampler.explore(2)[t] if t < 2 else sampler.ask(t).unit)
+        sampler.tell(points[-1], height(points[-1]))
+    return len({int(5 * u[0]) for u in points}), len({int(3 * u[1]) for u in points})
+
+
 def test_spread_points_try_every_category():
+    for seed in range(8):
+        # The two initial points are random, and may have one model between them.
+        assert tried(seed) >= (4, 3)
+        assert tried(seed, **BEFORE) <= (2, 2)
+
+
+def test_spread_points_help_at_first_and_lose_nothing_later():
     now, before = means("models", 8, (5, 20)), means("models", 8, (5, 20), **BEFORE)
-    # Twelve seeds had .076 and .032, against .102 and .067, with standard errors of .01 and .015.
+    # Of 24 seeds, the regrets were .066 and .040, and before .091 and .044; the standard errors of
+    # the differences .025 and .004 are .013 and .009, and .021 for the second with eight seeds.
     assert now[0] < before[0]
-    assert now[1] < 0.8 * before[1]
+    assert now[1] < before[1] + 0.02
 
 
 def test_nothing_is_lost_on_a_smooth_function():
