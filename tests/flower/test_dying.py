@@ -86,7 +86,7 @@ def test_a_worker_of_ray_that_dies_is_replaced(tmp_path: Path) -> None:
     subprocess.run(
         [str(BIN / "flwr-fbo"), "run", "tests.flower.dying_tasks:killed",
          "--strategy", "local-ts", "--agents", "3", "--rounds", "3", "--set", "initial-points=3",
-         "--set", "timeout=900", "--run-dir", str(tmp_path / "run")],
+         "--engine", "ray", "--set", "timeout=900", "--run-dir", str(tmp_path / "run")],
         check=True, cwd=REPOSITORY, timeout=1800,
         env={**os.environ, "FLWR_TELEMETRY_ENABLED": "0"},
     )  # fmt: skip

@@ -173,8 +173,9 @@ def test_the_guard_sees_and_refuses(tmp_path: Path) -> None:
     assert "192.0.2.1" in calls
 
 
-def test_a_run_calls_nobody(tmp_path: Path) -> None:
-    done, calls = guarded(tmp_path, sys.executable, "-c", CLI, *RUN, "--engine", "inline")
+@pytest.mark.parametrize("engine", ["inline", "processes", "auto"])
+def test_a_run_calls_nobody(engine: str, tmp_path: Path) -> None:
+    done, calls = guarded(tmp_path, sys.executable, "-c", CLI, *RUN, "--engine", engine)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["complete"]
     assert calls == ""
@@ -195,7 +196,7 @@ def _namespaces() -> bool:
 @pytest.mark.skipif(not _namespaces(), reason="needs unshare and ip, to take the network away")
 def test_a_simulation_with_ray_needs_no_network_at_all(tmp_path: Path) -> None:
     """Whatever language its parts are written in: there is loopback and nothing else."""
-    command = f"ip link set lo up && exec {sys.executable} -c '{CLI}' {' '.join(RUN)}"
+    command = f"ip link set lo up && exec {sys.executable} -c '{CLI}' {' '.join(RUN)} --engine ray"
     done, calls = guarded(tmp_path, "unshare", "-rn", "sh", "-c", command)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["complete"]

@@ -247,8 +247,8 @@ def test_in_workers_of_ray(tmp_path: Path) -> None:
     }  # fmt: skip
     subprocess.run(
         [str(bin / "flwr-fbo"), "run", "tests.runs.test_parallel:meets", "--strategy", "local-ts",
-         "--agents", "2", "--rounds", "2", "--set", "initial-points=2", "--set", "parallel=2",
-         "--set", "timeout=900", "--run-dir", str(tmp_path / "run")],
+         "--engine", "ray", "--agents", "2", "--rounds", "2", "--set", "initial-points=2",
+         "--set", "parallel=2", "--set", "timeout=900", "--run-dir", str(tmp_path / "run")],
         check=True, cwd=root, timeout=1800, env=env,
     )  # fmt: skip
     made = [e for h in read_evaluations(tmp_path / "run" / "agents", 2) for e in h]
