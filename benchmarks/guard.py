@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 
@@ -55,6 +56,10 @@ from flwr_fbo.tasks.papers.garland import GarlandTask
 
 #: Calls of a query in eleven mixed dimensions.
 MOST_MIXED = 6000
+#: While this holds, the size of a group of quick evaluations does not depend on the machine.
+BIG_GROUPS = mock.patch.object(evaluation_groups, "GROUP_SECONDS", 1e9)
+#: While this holds, the number of checkpoints does not depend on the machine.
+FEW_CHECKPOINTS = mock.patch.object(RewardServer, "checkpoint_seconds", 1e9)
 
 
 @dataclass(frozen=True)
@@ -136,9 +141,9 @@ def together() -> Iterator[Guard]:
 
 def _sharing(agents: int, rounds: int) -> None:
     """A federation of dp-fts-de in this process on a task that costs nothing, without messages."""
-    evaluation_groups.GROUP_SECONDS = 1e9  # the size of a group must not depend on the machine
     given = {"task": "benchmarks.load:free_plane", "strategy": "dp-fts-de", "agents": agents}
-    simulated({**given, "rounds": rounds, "initial-points": 2})
+    with BIG_GROUPS:
+        simulated({**given, "rounds": rounds, "initial-points": 2})
 
 
 def _anew(sampler: object) -> None:
@@ -207,9 +212,9 @@ def shell() -> Iterator[Guard]:
 
 def federation(agents: int, rounds: int, way: str) -> None:
     """Random search of a task that costs nothing, by an engine or with messages."""
-    evaluation_groups.GROUP_SECONDS = 1e9  # the size of a group must not depend on the machine
     given = {"task": "benchmarks.load:free", "strategy": "random", "agents": agents}
-    simulated({**given, "rounds": rounds, "initial-points": 1}, way)
+    with BIG_GROUPS:
+        simulated({**given, "rounds": rounds, "initial-points": 1}, way)
 
 
 def simulated(given: dict[str, Any], way: Any = "inline") -> None:
@@ -268,21 +273,21 @@ def server_side(agents: int) -> int:
 
 def _calls_of_plays(agents: int) -> float:
     """Calls of one play among agents of whom few are asked."""
-    RewardServer.checkpoint_seconds = 1e9  # how many there are must not depend on the machine
     given = {"task": "ldp-synthetic", "strategy": "ldp-tgp", "epsilon-per-answer": 1.0}
     # Two draws of noise in a thousand need more digits, and thousands of calls: at 40 plays, 8 % of
     # the runs. That all of five turns have such a draw happens once in 300,000 times.
-    counts = [
-        calls(partial(simulated, {**given, "agents": agents, "budget": plays}), turns=5)
-        for plays in (10, 40)
-    ]
+    with FEW_CHECKPOINTS:
+        counts = [
+            calls(partial(simulated, {**given, "agents": agents, "budget": plays}), turns=5)
+            for plays in (10, 40)
+        ]
     return (counts[1] - counts[0]) / 30
 
 
 def pulled(budget: int) -> None:
     """Fed-PNE with two agents, on a function that costs nothing."""
-    evaluation_groups.GROUP_SECONDS = 1e9  # the size of a group must not depend on the machine
-    simulated({"task": "garland", "strategy": "fed-pne", "agents": 2, "budget": budget})
+    with BIG_GROUPS:
+        simulated({"task": "garland", "strategy": "fed-pne", "agents": 2, "budget": budget})
 
 
 def imports() -> Iterator[Guard]:

@@ -64,7 +64,7 @@ def test_a_run_that_an_evaluation_ended_is_resumed_without_another_end(tmp_path:
     run = tmp_path / "run"
     code = (
         "from flwr_fbo import simulate; from tests.flower import dying_tasks\n"
-        f"simulate(dying_tasks.vanishes, run_dir={str(run)!r}, **{PLAN!r})"
+        f"simulate(dying_tasks.vanishes, engine='inline', run_dir={str(run)!r}, **{PLAN!r})"
     )
     subprocess.run(
         [sys.executable, "-c", code], check=True, cwd=REPOSITORY, timeout=120,
@@ -73,7 +73,7 @@ def test_a_run_that_an_evaluation_ended_is_resumed_without_another_end(tmp_path:
     assert not (run / "result.json").exists()
     said = ended_a_run(run / "agents")
     assert said.startswith("agent 0, round 0, {'x': ")
-    resume(run, task=dying_tasks.vanishes)
+    resume(run, task=dying_tasks.vanishes, engine="inline")
     check(run, "the evaluation ended its process with exit code 0")
     (x,) = [e.params["x"] for e in histories(run)[0] if repr(e.params["x"]) in said]
     assert isinstance(x, float)
