@@ -7,7 +7,8 @@
 which is 34 parties that tune a neural network, each for a data set of its own, by 30 evaluations.
 An interrupted command goes on where it stopped. The runs are kept in benchmarks/results/hero.json:
 for every method and seed, the mean loss over the parties after every evaluation, judged without
-noise (docs/evidence/suite.md says what a loss is). Seeds below 7000 are for development; they are
+noise (docs/evidence/suite.md says what a loss is). A remark there goes into the caption; to measure
+the agent of today, remove the file first. Seeds below 7000 are for development; they are
 shown on the screen, and neither saved nor drawn.
 """
 
@@ -146,7 +147,7 @@ def caption(known: Mapping[str, Any]) -> str:
         f"TPE's score after {known['evaluations']} evaluations came after {when}. Means and "
         f"standard deviations (bands) of seeds {seeds[0]} to {seeds[-1]}; delta 1e-5. Score 0 is "
         "the median random setting, 1 the best of 4,000. "
-        "`python -m benchmarks.hero` runs and draws it."
+        f"{known.get('remark', '')}`python -m benchmarks.hero` runs and draws it."
     )
 
 
