@@ -295,9 +295,22 @@ class WeightPosterior:
         self._gram = gram
 
     @classmethod
-    def at(cls, features: RandomFeatures, x: Array, scores: Array, noise: float) -> WeightPosterior:
-        """Return the posterior of the features' weights, given scores (t,) at x (t, E)."""
+    def at(
+        cls,
+        features: RandomFeatures,
+        x: Array,
+        scores: Array,
+        noise: float,
+        deviations: Array | None = None,
+    ) -> WeightPosterior:
+        """Return the posterior of the features' weights, given scores (t,) at x (t, E).
+
+        With prior ``deviations`` (M,) of the weights, it is that of the weights over these.
+        """
         design = features(x)
+        if deviations is not None:
+            design = design * deviations
+            return cls(design, scores, noise, gram=gram_of(design))
         if x.shape[-2] >= features.count:
             return cls(design, scores, noise)
         return cls(design, scores, noise, gram=gram_of(design) if x.ndim > 2 else features.gram(x))

@@ -38,6 +38,8 @@ from flwr_fbo.models.quasi_newton import DescentOptions, minimise
 LENGTHSCALE = (0.35, 1.2)
 VARIANCE = (1.0, 0.7)
 NOISE = (5e-3, 1.5)
+#: The spread of the logarithm of length scales about one that the federation learned.
+LEARNED_SPREAD = 0.2
 LENGTHSCALE_BOUNDS = (5e-3, 20.0)
 VARIANCE_BOUNDS = (0.05, 20.0)
 NOISE_BOUNDS = (1e-6, 1.0)
@@ -132,9 +134,11 @@ def fit_together(
     noise: float | None = None,
     before: Sequence[Hyperparameters | None] | None = None,
     restarts: int = 4,
+    learned: float | None = None,
 ) -> list[Hyperparameters]:
     """Return :func:`fit` of several agents, given inputs x (A, n, E) and scores y (A, n).
 
+    A length scale that the federation ``learned`` is the median of a narrower prior.
     An agent's result is the same, to the last bit, whatever the other agents are.
     """
     if before is None or y.shape[1] < WARM_START_FROM:
@@ -142,7 +146,7 @@ def fit_together(
     data = [_subset(*given) for given in zip(x, y, rngs, strict=True)]
     parameters = parameter_of_column(space)
     squared = np.stack([pair_distances(rows, parameters) for rows, _ in data])
-    centre, spread, bounds = _prior(space.dimension, lengthscale, noise)
+    centre, spread, bounds = _prior(space.dimension, lengthscale, noise, learned)
     posterior = _LogPosterior(
         kernel_named(kernel), squared, np.stack([scores for _, scores in data]), centre, spread
     )
@@ -215,11 +219,15 @@ class _LogPosterior:
 
 
 def _prior(
-    dimension: int, lengthscale: float | None, noise: float | None
+    dimension: int,
+    lengthscale: float | None,
+    noise: float | None,
+    learned: float | None = None,
 ) -> tuple[Array, Array, Array]:
     """Return centre and spread of theta (D + 2,), and bounds of z (2, D + 2)."""
-    centre = prior_medians(dimension, lengthscale, noise).logarithms
-    spread = np.array([LENGTHSCALE[1]] * dimension + [VARIANCE[1], NOISE[1]])
+    centre = prior_medians(dimension, lengthscale or learned, noise).logarithms
+    width = LENGTHSCALE[1] if learned is None else LEARNED_SPREAD
+    spread = np.array([width] * dimension + [VARIANCE[1], NOISE[1]])
     ends = [LENGTHSCALE_BOUNDS] * dimension + [VARIANCE_BOUNDS, NOISE_BOUNDS]
     bounds = (np.log(np.array(ends)).T - centre) / spread
     # A parameter that is given is kept by bounds that leave it no room.

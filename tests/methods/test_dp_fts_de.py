@@ -8,12 +8,14 @@ import math
 import numpy as np
 import pytest
 
-from flwr_fbo.core.protocol import Reply
+from flwr_fbo.core.protocol import Reply, Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
 from flwr_fbo.methods.dp_fts_de.settings import EARLY_RELEASES, DPFTSDESettings
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
+from flwr_fbo.models.features import RandomFeatures, WeightPosterior
+from flwr_fbo.models.learned_scale import weight_deviations
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import epsilon_of
 from flwr_fbo.privacy.checks import PrivacyError
@@ -499,6 +501,104 @@ def test_any_schedule_may_be_given():
     server = DPFTSDEServer(LINE, 3, settings, 2, p_schedule=lambda t: 0.1 * t)
     server.close({})
     assert server.requests([0])[0].values["own-probability"] == pytest.approx(0.1)
+
+
+# ------------------------------------------------------------------ the learned length scale
+
+#: What the parties of a narrow federation have in common, and that of a wide one.
+WAVES = {"narrow": 40.0, "wide": 3.0}
+
+
+def common_vectors(server, wave, agents=40):
+    """Vectors of agents that evaluated ten random points of one sine each."""
+    arrays, rng = server.setup().arrays, np.random.default_rng(5)
+    features = RandomFeatures(arrays["frequencies"], arrays["phases"])
+    found = []
+    for _ in range(agents):
+        x = rng.random((10, 1))
+        y = np.sin(wave * x[:, 0]) + 0.3 * rng.standard_normal(10)
+        found.append(WeightPosterior.at(features, x, (y - y.mean()) / y.std(), 0.3).mean())
+    return np.array(found)
+
+
+def sinuous(wave, agents=40, **given):
+    """A server after its first release, and the vectors of that release."""
+    given = {"features": 200, "regions": 1, "initial_points": 10, "vector_bound": None, **given}
+    server = make(agents, rounds=4, **given)
+    vectors = common_vectors(server, wave, agents)
+    server.close(replies(vectors))
+    return server, vectors
+
+
+@pytest.mark.parametrize("noise", [None, 0.02])
+def test_the_first_release_says_how_narrow_objectives_are(noise):
+    server, _ = sinuous(WAVES["narrow"], noise_multiplier=noise, vector_bound=4.0)
+    # A sine of frequency w has the curvature of functions with the length scale 1 / w.
+    learned = server.requests([0])[0].values["lengthscale"]
+    assert 0.5 / 40.0 <= learned <= 3.0 / 40.0
+    wide, _ = sinuous(WAVES["wide"], noise_multiplier=noise, vector_bound=4.0)
+    assert "lengthscale" not in wide.requests([0])[0].values
+
+
+def test_later_vectors_count_as_weights_over_their_prior_deviations():
+    server, first = sinuous(WAVES["narrow"])
+    learned = server.requests([0])[0].values["lengthscale"]
+    arrays = server.setup().arrays
+    features = RandomFeatures(arrays["frequencies"], arrays["phases"])
+    np.testing.assert_allclose(server.released.latest[0], first.mean(axis=0), atol=1e-12)
+    server.close(replies(first))
+    expected = first.mean(axis=0) * weight_deviations(features, learned, 1)
+    np.testing.assert_allclose(server.released.latest[0], expected, atol=1e-12)
+    # What is learned comes from the first release alone.
+    assert server.requests([0])[0].values["lengthscale"] == learned
+    again = restored(server, lambda: make(40, rounds=4, features=200, regions=1, initial_points=10,
+                                          vector_bound=None))  # fmt: skip
+    assert again.requests([0])[0].values == server.requests([0])[0].values
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"feature_lengthscale": 0.03},  # told: nothing to learn
+        {"advice_use": "query"},  # the papers' agents
+        {"message": "sample"},
+        {"regions": 2},  # vectors of points of half of the space
+        {"releases": "1,2"},  # no release of the initial points
+    ],
+)
+def test_where_the_first_release_cannot_say_it_nothing_changes(given):
+    server, vectors = sinuous(WAVES["narrow"], **given)
+    for _ in range(2):
+        assert "lengthscale" not in server.requests([0])[0].values
+        server.close(replies(vectors))
+    np.testing.assert_allclose(server.released.latest.mean(axis=0), vectors.mean(axis=0), atol=0.2)
+
+
+def test_the_scores_of_finalists_are_released_as_they_are():
+    server, vectors = sinuous(WAVES["narrow"], finalists=2)
+    while not server.finished:
+        request = server.requests([0])[0]
+        server.close(replies(vectors) if request.expects else {})
+    assert server.released.releases[-1].round == 4
+    np.testing.assert_allclose(server.released.latest[0], vectors.mean(axis=0), atol=1e-12)
+
+
+def test_an_agent_that_is_told_sends_a_vector_within_the_same_bound():
+    server, _ = sinuous(WAVES["narrow"], vector_bound=1.0)
+    party = Party(server.setup(), lambda params, rng: math.sin(40.0 * float(params["x"])))
+    party.answer(Request("explore", 0, {"count": 10, "home": -1}))
+    weights, expects = server.requests([0])[0].arrays["advice"], {"omega": (200,)}
+    plain = Request("step", 1, {"own-probability": 0.0}, {"advice": weights}, expects)
+    told = Request("step", 1, {**plain.values, "lengthscale": 0.025}, plain.arrays, expects)
+    first = party.answer(plain).arrays["omega"]
+    party.agent = party.build()
+    second = party.answer(told).arrays["omega"]
+    assert not np.array_equal(first, second)
+    for vector in (first, second):
+        assert np.linalg.norm(vector) <= 1.0 + 1e-12
+    model = party.agent.sampler.own_model
+    assert model.learned_lengthscale == 0.025
+    assert model._prior_parameters().lengthscales == (0.025,)
 
 
 @pytest.mark.parametrize("given", [{}, {"noise_multiplier": 1.0}, {"sampling_rate": 0.5}])

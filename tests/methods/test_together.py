@@ -34,6 +34,7 @@ def team(
     shared: bool = True,
     seed: int = 0,
     space: Space | None = None,
+    lengthscale: float | None = None,
     **given: Any,
 ) -> Team:
     """Agents of dp-fts-de with equally many scores each, who were told one shared function."""
@@ -45,7 +46,7 @@ def team(
     weights, scale = 0.2 * rng.standard_normal((regions, s.features)), None
     if s.scale is not None:
         scale = (0.2, 1.3)
-    function = SharedFunction(weights, split_space(space, regions), scale)
+    function = SharedFunction(weights, split_space(space, regions), scale, lengthscale)
     samplers = []
     for agent in range(agents):
         own = RandomFeatures(drawn.frequencies, drawn.phases)
@@ -84,14 +85,22 @@ def prepared(samplers: Team) -> list[bool]:
         "reward_low": st.sampled_from([None, -3.0]),
         "reward_high": st.just(3.0),
     }),
+    st.sampled_from([None, 0.05]),
 )  # fmt: skip
 @settings(max_examples=40, deadline=None)
 def test_points_and_vectors_are_those_of_each_agent_alone(
-    agents: int, scores: int, dimension: int, regions: int, seed: int, given: dict[str, Any]
+    agents: int,
+    scores: int,
+    dimension: int,
+    regions: int,
+    seed: int,
+    given: dict[str, Any],
+    learned: float | None,
 ) -> None:
     if given["reward_low"] is None:
         given["reward_high"] = None
-    made = [team(agents, scores, dimension, regions=regions, seed=seed, **given) for _ in range(2)]
+    some = {"regions": regions, "seed": seed, "lengthscale": learned, **given}
+    made = [team(agents, scores, dimension, **some) for _ in range(2)]
     prepare_points(made[0], ROUND)
     assert all(prepared(made[0]))
     assert points(made[0]) == points(made[1])

@@ -294,3 +294,16 @@ def test_agents_with_and_without_an_earlier_fit_are_fitted_together():
         rng = np.random.default_rng(agent)
         found = fit("se", cube(2), x[agent], y[agent], rng, before=before)
         assert found == together[agent]
+
+
+def test_a_learned_length_scale_is_the_median_of_a_narrow_prior():
+    rng = np.random.default_rng(3)
+    x, y = rng.random((1, 6, 1)), rng.standard_normal((1, 6))
+    free, learned = (
+        hp.fit_together("matern52", cube(1), x, y, [np.random.default_rng(0)], learned=scale)[0]
+        for scale in (None, 0.03)
+    )
+    # Six scores cannot move it by three spreads.
+    assert abs(math.log(learned.lengthscales[0] / 0.03)) < 3.0 * hp.LEARNED_SPREAD
+    assert abs(math.log(free.lengthscales[0] / 0.03)) > 3.0 * hp.LEARNED_SPREAD
+    assert learned.noise != free.noise

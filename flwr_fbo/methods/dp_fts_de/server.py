@@ -46,6 +46,7 @@ from flwr_fbo.methods.thompson.released_model import ReleasedModel, combined
 from flwr_fbo.methods.thompson.schedules import OwnProbability, own_probability
 from flwr_fbo.methods.thompson.server import ThompsonServer
 from flwr_fbo.models.features import RandomFeatures
+from flwr_fbo.models.learned_scale import learn_lengthscale, weight_deviations
 from flwr_fbo.privacy.budget import PrivacyBudget
 from flwr_fbo.privacy.calibration import (
     epsilon_of,
@@ -71,6 +72,9 @@ POSTERIOR_FROM = 8
 UNKNOWN = 1e3
 #: Agents are sent no shared function whose noise is more than so many times its expected signal.
 DROWNED = 2.0
+#: The length scale is learned with about so many random points, in so many designs at least and
+#: at most.
+RANDOM_POINTS, FEWEST_DESIGNS, MOST_DESIGNS = 640, 16, 64
 
 
 def empty_memory(settings: DPFTSDESettings) -> ReleaseMemory:
@@ -93,6 +97,21 @@ def is_drowned(settings: DPFTSDESettings, released: ReleaseMemory) -> bool:
         return False
     evaluations = settings.evaluations_after(released.releases[-1].round)
     return released.deviation() > DROWNED * expected_signal(evaluations)
+
+
+def learns_lengthscale(settings: DPFTSDESettings, regions: int) -> bool:
+    """Return whether the first release can say how narrow the parties' objectives are.
+
+    It can if features have many length scales, and if it is a mean of vectors of random points.
+    """
+    return (
+        settings.feature_lengthscale is None
+        and settings.feature_kernel == "se"
+        and settings.advice_use == "prior"
+        and settings.advice != "last"  # which forgets the first release
+        and settings.message == "mean"
+        and regions == 1
+    )
 
 
 class DPFTSDEServer(SummingServer, ThompsonServer):
@@ -161,6 +180,8 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             self._setup = replace(self._setup, arrays={**self._setup.arrays, **final})
         #: What agents are sent, once it is computed: the weights (P, M), or None before a release.
         self._weights: tuple[Array | None] | None = None
+        #: The length scale that the first release shows, once it is computed.
+        self._lengthscale: tuple[float | None] | None = None
         self.exhausted = False
         if settings.secure:
             self.secure_plan = secure_plan(self.aggregation, len(self.release_plan.rounds))
@@ -247,6 +268,49 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             drowned = is_drowned(self.settings, functions)
             self._weights = (None if drowned else shared_weights(self.settings, functions),)
         return own_probability(self._p_schedule, self.round), self._weights[0]
+
+    def _learned_values(self, weights: Array | None) -> dict[str, float]:
+        learned = self._learned_lengthscale()
+        return {} if learned is None else {"lengthscale": learned}
+
+    def _learned_lengthscale(self) -> float | None:
+        """Return the length scale that the first release shows; None unless clearly narrow.
+
+        It follows from a release, so that it costs nothing, and a restored server computes it
+        again.
+        """
+        if self._lengthscale is None and len(self.released):
+            first, memory = self.released.releases[0], empty_memory(self.settings)
+            memory.add(first.vector, first.deviation, first.round)
+            known = learns_lengthscale(self.settings, self.regions.count) and first.round == 0
+            if not known or is_drowned(self.settings, memory):
+                self._lengthscale = (None,)
+            else:
+                self._lengthscale = (self._lengthscale_of(first),)
+        return None if self._lengthscale is None else self._lengthscale[0]
+
+    def _lengthscale_of(self, first: Release) -> float | None:
+        """Return the length scale that a release of the initial points shows."""
+        s, features = self.settings, self._features
+        n = s.initial_points
+        designs = min(MOST_DESIGNS, max(FEWEST_DESIGNS, RANDOM_POINTS // n))
+        # The same points for every reader of the releases.
+        points = self.space.embed(self.space.sample(designs * n, np.random.default_rng(0)))
+        return learn_lengthscale(
+            features,
+            points.reshape(designs, n, -1),
+            first.vector[0, : features.count],
+            math.hypot(first.deviation, self._local_deviation()),
+            s.feature_noise,
+            self.agents,
+            self.space.dimension,
+        )
+
+    @cached_property
+    def _features(self) -> RandomFeatures:
+        """Return the random features of the run."""
+        arrays = self.setup().arrays
+        return RandomFeatures(arrays["frequencies"], arrays["phases"])
 
     # -- rounds ------------------------------------------------------------------------------
 
@@ -352,6 +416,12 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
 
     def _remember(self, vector: Array, deviation: float, round: int) -> None:
         self._weights = None
+        learned = self._learned_lengthscale()
+        if learned is not None and not self._is_final(round):
+            # Agents that know the length scale send weights over their prior deviations.
+            vector, count = vector.copy(), self.settings.features
+            dimension = self.space.dimension
+            vector[:, :count] *= weight_deviations(self._features, learned, dimension)
         if self.settings.advice == "last" and not self._is_final(round):
             self.released = empty_memory(self.settings)  # older releases are not used again
         self.released.add(vector, deviation, round)
@@ -373,6 +443,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         """Continue from the state that :meth:`state_dict` returned."""
         super().load_state_dict(state)
         self.released, self._weights = ReleaseMemory.from_dict(state["released"]), None
+        self._lengthscale = None
         self.exhausted = bool(state["exhausted"])
         self.finalists = state.get("finalists")
         if self._ledger is not None and "ledger" in state:

@@ -7,7 +7,8 @@ kind            values                            arrays
 ==============  ================================  ============================
 ``explore``     ``count``, ``home`` (or -1)       -
 ``history``     ``count``                         -
-``step``        ``own-probability``               ``advice`` (P, M), or none
+``step``        ``own-probability``,              ``advice`` (P, M), or none
+                ``lengthscale`` (or none)
 ``final``       ``first``, ``count``              ``finalists`` (K, D)
 ==============  ================================  ============================
 
@@ -307,7 +308,8 @@ class ThompsonAgent:
         """Use the shared function of a request; without one, the function before stays in use."""
         weights = request.arrays.get("advice")
         if weights is not None and weights is not self._taken:
-            self.use(weights, shared_function_of(weights, self._regions, self.sampler.settings))
+            settings, learned = self.sampler.settings, _learned(request)
+            self.use(weights, shared_function_of(weights, self._regions, settings, learned))
 
     def use(self, weights: Array, shared: SharedFunction) -> None:
         """Use a shared function, made from the weights of a request, from now on."""
@@ -370,10 +372,17 @@ def _share_functions(agents: Sequence[ThompsonAgent], requests: Sequence[Request
         key = weights.__array_interface__["data"][0], *weights.shape, *weights.strides
         if key not in made:
             try:
-                made[key] = shared_function_of(weights, agent._regions, agent.sampler.settings)
+                settings, learned = agent.sampler.settings, _learned(request)
+                made[key] = shared_function_of(weights, agent._regions, settings, learned)
             except ValueError:
                 continue  # the agent meets the error when it works, and declines
         agent.use(weights, made[key])
+
+
+def _learned(request: Request) -> float | None:
+    """Return the length scale that a request says the federation learned; None without one."""
+    learned = request.values.get("lengthscale")
+    return None if learned is None else float(learned)
 
 
 def _warm_start(

@@ -48,6 +48,7 @@ from flwr_fbo.models.hyperparameters import (
     prior_medians,
 )
 from flwr_fbo.models.kernels import kernel_named
+from flwr_fbo.models.learned_scale import weight_deviations
 from flwr_fbo.models.prior_mean import PRIOR_MEAN, PriorMeanProcess
 from flwr_fbo.models.score_scale import cut_low_scores, standardise_scores
 
@@ -196,6 +197,19 @@ class OwnModel:
         """Return the shared function that is the prior mean; None where there is none."""
         return self.shared_function if self.uses_prior_mean else None
 
+    @property
+    def learned_lengthscale(self) -> float | None:
+        """Return the length scale that the federation learned; None where it learned none."""
+        return None if self.prior_mean is None else self.prior_mean.lengthscale
+
+    @property
+    def weight_deviations(self) -> Array | None:
+        """Return the prior deviations of omega (M,) by the learned length scale, if any."""
+        learned = self.learned_lengthscale
+        if learned is None or self.features is None:
+            return None
+        return weight_deviations(self.features, learned, self.space.dimension)
+
     def process(self) -> GaussianProcess:
         """Return the posterior of the objective with prior mean 0, in targets."""
         return self._process_with(self._parameters())
@@ -266,7 +280,8 @@ class OwnModel:
                 self._on_fit(count, self._fits[count])
 
     def _prior_parameters(self) -> Hyperparameters:
-        return prior_medians(self.space.dimension, self.settings.lengthscale, self.settings.noise)
+        scale = self.settings.lengthscale or self.learned_lengthscale
+        return prior_medians(self.space.dimension, scale, self.settings.noise)
 
     def remember_fit(self, observations: int, parameters: Mapping[str, Any]) -> None:
         """Put back a recorded fit, so that the fit is not made again."""
@@ -367,7 +382,8 @@ def fit_together(models: Sequence[OwnModel]) -> None:
     before = [model._fits.get(last) for model in due_in]
     rngs = [model._fit_rng(due) for model in due_in]
     given = models[0].space, data.embedded, data.residuals, rngs, s.lengthscale, s.noise, before
-    for model, found in zip(due_in, hyperparameters.fit_together(s.kernel, *given), strict=True):
+    fits = hyperparameters.fit_together(s.kernel, *given, learned=models[0].learned_lengthscale)
+    for model, found in zip(due_in, fits, strict=True):
         model._fits[due] = found
         model._unreported.append(due)
 
@@ -403,4 +419,5 @@ def means_together(models: Sequence[OwnModel]) -> Array:
     if first.features is None:
         raise ValueError("an agent without shared features has no message")
     noise = first.settings.feature_noise
-    return WeightPosterior.at(first.features, data.embedded, data.targets, noise).mean()
+    deviations = first.weight_deviations
+    return WeightPosterior.at(first.features, data.embedded, data.targets, noise, deviations).mean()

@@ -340,7 +340,8 @@ class ThompsonSampler:
     def _weights(self, features: RandomFeatures) -> WeightPosterior:
         """Return the posterior of omega."""
         x, y = self._failures.add_scores(self.own_model.embedded(), self.own_model.targets())
-        return WeightPosterior.at(features, x, y, self.settings.feature_noise)
+        deviations = self.own_model.weight_deviations
+        return WeightPosterior.at(features, x, y, self.settings.feature_noise, deviations)
 
     # -- together with other agents ----------------------------------------------------------
 

@@ -110,7 +110,7 @@ class ThompsonServer(MethodServer):
             content = probability, id(weights)  # agents who are asked the same share a request
             if content not in asked:
                 arrays = {} if weights is None else {"advice": weights}
-                values = {"own-probability": probability}
+                values = {"own-probability": probability, **self._learned_values(weights)}
                 asked[content] = Request("step", self.round, values, arrays, expects)
             requests[n] = asked[content]
         return requests
@@ -139,6 +139,10 @@ class ThompsonServer(MethodServer):
     def _probability_and_weights(self, agent: int) -> tuple[float, Array | None]:
         """Return p_t for an agent, and the weights (P, M) of the function that it is sent."""
         return 1.0, None
+
+    def _learned_values(self, weights: Array | None) -> dict[str, float]:
+        """Return what a request says about the shared function of these weights, beside them."""
+        return {}
 
     def _expects(self) -> dict[str, tuple[int, ...]]:
         """Return the names and shapes of the arrays that replies of this round must hold."""

@@ -40,11 +40,14 @@ class SharedFunction:
         The sub-regions.
     scale : tuple of float, optional
         The mean and the spread of the agents' scores, where agents share them.
+    lengthscale : float, optional
+        The length scale of the agents' objectives, where the server learned that it is short.
     """
 
     weights: Array
     regions: Regions
     scale: tuple[float, float] | None = None
+    lengthscale: float | None = None
 
     def path(self, features: RandomFeatures | None) -> Path:
         """Return phi(x)' omega^(i[x]) as a function that can be evaluated and maximised."""
@@ -57,7 +60,10 @@ class SharedFunction:
 
 
 def shared_function_of(
-    weights: Array, regions: Regions, settings: ThompsonSettings
+    weights: Array,
+    regions: Regions,
+    settings: ThompsonSettings,
+    lengthscale: float | None = None,
 ) -> SharedFunction:
     """Return the function that averaged vectors (P, M) or (P, M + 2) stand for.
 
@@ -73,4 +79,4 @@ def shared_function_of(
     functions, numbers = weights[:, : settings.features], weights[:, settings.features :]
     # The scale belongs to the agents, not to a sub-region, so the rows' numbers are averaged.
     scale = None if settings.scale is None else settings.scale.decode(numbers.mean(axis=0))
-    return SharedFunction(functions, regions, scale)
+    return SharedFunction(functions, regions, scale, lengthscale)
