@@ -83,6 +83,10 @@ def learn_lengthscale(
     dimension : int
         D, the number of parameters, on which the features' length scales depend.
     """
+    scales = _lengthscales(features.count, dimension)
+    widest = scales >= WIDE * scales[-1]
+    if widest.all():  # in four dimensions and more, 200 features represent nothing narrow
+        return None
     responses = _responses(features, points, noise)  # (J, M, n)
     side_by_side = np.concatenate(list(responses), axis=1) / len(points)  # B: (M, J n)
     basis = np.linalg.qr(side_by_side)[0]  # (M, r)
@@ -90,11 +94,10 @@ def learn_lengthscale(
     own = (inside @ inside.swapaxes(1, 2)).mean(axis=0) / agents  # (r, r)
     own[np.diag_indices(len(own))] += deviation**2 + LEAST_VARIANCE
     mean, seen = basis.T @ side_by_side, basis.T @ weights
-    rows, scales = points.reshape(-1, points.shape[2]), _lengthscales(features.count, dimension)
-    found = [_log_likelihood(mean, rows, own, seen, scale) for scale in scales]
+    rows = points.reshape(-1, points.shape[2])
+    found = np.array([_log_likelihood(mean, rows, own, seen, scale) for scale in scales])
     best = int(np.argmax(found))
-    widest = [v for v, scale in zip(found, scales, strict=True) if scale >= WIDE * scales[-1]]
-    return float(scales[best]) if found[best] > max(widest) + DECISIVE else None
+    return float(scales[best]) if found[best] > found[widest].max() + DECISIVE else None
 
 
 def _lengthscales(features: int, dimension: int) -> Array:

@@ -123,3 +123,18 @@ def test_categories_have_more_coordinates_than_parameters():
     rows = features(x) * deviations
     error = rows @ rows.T - SquaredExponential(0.3)(x, x)
     assert np.sqrt(np.mean(error**2)) < 2.0 * np.sqrt(np.mean(deviations**4) / 3000)
+
+
+@pytest.mark.parametrize(("dimension", "narrow"), [(1, True), (2, True), (3, True), (4, False)])
+def test_in_four_dimensions_nothing_narrow_is_learned(dimension, narrow, monkeypatch):
+    features, compared = mixed(200, dimension), []
+
+    def likelihood(mean, rows, own, seen, scale):
+        compared.append(scale)
+        return -1e3 * scale  # as narrow as can be
+
+    monkeypatch.setattr("flwr_fbo.models.learned_scale._log_likelihood", likelihood)
+    points = np.random.default_rng(0).random((4, 5, dimension))
+    found = learn_lengthscale(features, points, np.ones(200), 0.0, NOISE, 10, dimension)
+    assert (found is not None) == narrow
+    assert bool(compared) == narrow
