@@ -10,6 +10,8 @@ import pytest
 
 from flwr_fbo import Float, simulate, task
 from flwr_fbo.core.space import Space
+from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
+from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.fed_pne.agent import FedPNEAgent
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.registry import find_method, method_names
@@ -136,6 +138,31 @@ def test_noise_that_drowns_the_signal_is_said_before_anything_is_spent(
         assert needed > agents
         assert not server_of("dp-fts-de", 2 * needed, epsilon=epsilon).warnings()
     assert server.statement().spent == 0.0
+
+
+@pytest.mark.parametrize(
+    ("agents", "epsilon", "releases", "until"),
+    [
+        (30, 1.0, "0,27", 27),  # the first one is drowned
+        (30, 1.0, "auto", 27),
+        (30, 1.0, "27", 27),
+        (2000, 1.0, "0,27", None),
+        (2000, 1.0, "14", None),  # half of the rounds alone, by choice
+        (2000, 1.0, "15", 15),
+    ],
+)
+def test_releases_that_come_too_late_to_matter_are_said(
+    agents: int, epsilon: float, releases: str, until: int | None
+) -> None:
+    settings = DPFTSDESettings(epsilon=epsilon, releases=releases)
+    server = DPFTSDEServer(SPACE, agents, settings, rounds=28)
+    if "0" in releases or releases == "auto":
+        assert server.release_plan.rounds == (0, 27)
+    if until is None:
+        assert server.warnings() == []
+    else:
+        (text,) = server.warnings()
+        assert f"agents work alone up to round {until} of 28" in text
 
 
 @task(space=SPACE, score_range=(0.0, 1.0))

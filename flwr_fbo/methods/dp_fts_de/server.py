@@ -567,7 +567,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         )
 
     def warnings(self) -> list[str]:
-        """Return a warning where the noise of the releases drowns what agents can say."""
+        """Return a warning where the noise drowns what agents can say, to the end or for long."""
         plan, z = self.release_plan, self.noise_multiplier
         if z is None or not plan.rounds or self.delta is None or self.aggregation.bound is None:
             return []
@@ -579,7 +579,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             noise *= self.secure_plan.excess
         signal = expected_signal(self.settings.evaluations_after(functions[-1]))
         if noise <= signal:
-            return []
+            return self._warning_of_late_releases(functions)
         # The noise falls with N, and with z, which falls as epsilon grows.
         needed = math.ceil(self.agents * noise / signal)
         reached = z * signal / noise / math.sqrt(len(plan.rounds))
@@ -589,6 +589,23 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             f"the noise of a release ({noise:.2g}) is larger than what {self.agents} agents are "
             f"expected to tell one another ({signal:.2g}): each will do about as well alone. "
             f"About {needed} agents{or_epsilon} would do"
+        ]
+
+    def _warning_of_late_releases(self, functions: Sequence[int]) -> list[str]:
+        """Return a warning where agents work alone for more than half of the planned rounds."""
+        memory, alone = empty_memory(self.settings), self.last_round
+        excess = 1.0 if self.secure_plan is None else self.secure_plan.excess
+        for round in functions:
+            memory.add(np.zeros((1, 1)), excess * self.aggregation.deviation(round), round)
+            if not is_drowned(self.settings, memory):
+                alone = round
+                break
+        if 2 * alone <= self.last_round:
+            return []
+        return [
+            f"agents work alone up to round {alone} of {self.last_round}: no release before "
+            f"has less noise than {DROWNED:g} times what {self.agents} agents are expected to tell "
+            "one another by then. More agents, a larger epsilon or earlier releases would do"
         ]
 
     @cached_property
