@@ -13,10 +13,12 @@ import argparse
 import json
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from flwr_fbo.simulation.simulate import simulate_run
 
@@ -52,7 +54,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-def regret(settings: dict[str, Any], agents: int, rounds: int, seed: int) -> dict[str, Any]:
+def run(settings: dict[str, Any], agents: int, rounds: int, seed: int) -> dict[str, Any]:
+    """Return the result of one run, as its result.json holds it."""
     given = {
         "task": "synthetic", "preset": "paper", "agents": agents, "rounds": rounds, "seed": seed,
         **settings,
@@ -61,6 +64,11 @@ def regret(settings: dict[str, Any], agents: int, rounds: int, seed: int) -> dic
         result, _ = simulate_run(given, "inline", Path(folder) / "run")
     assert result["complete"], result
     return result
+
+
+def curves_of(results: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
+    """Return the mean simple regret of each run's agents, by round: (functions, rounds + 1)."""
+    return np.array([result["history"]["regret"] for result in results], dtype=np.float64)
 
 
 def main() -> None:
@@ -79,8 +87,8 @@ def main() -> None:
     chosen = {k: v for k, v in STRATEGIES.items() if k.startswith(tuple(arguments.only))}
     for name, settings in chosen.items():
         start = time.process_time()
-        results = [regret(settings, arguments.agents, arguments.rounds, s) for s in seeds]
-        curves = np.array([r["regret"] for r in results])  # (functions, rounds + 1)
+        results = [run(settings, arguments.agents, arguments.rounds, s) for s in seeds]
+        curves = curves_of(results)
         means = curves.mean(axis=1)
         error = means.std(ddof=1) / np.sqrt(len(means)) if len(means) > 1 else float("nan")
         epsilon = results[0]["epsilon"]

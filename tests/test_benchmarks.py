@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks import guard, scale, secure_runs
+from benchmarks import guard, scale, secure_runs, synthetic
 from benchmarks.ratios import Ratio, turns
 from flwr_fbo.clients import tuning_client as base
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
@@ -120,3 +120,15 @@ def test_the_sides_of_a_pair_take_turns_in_going_first() -> None:
     secure_runs.pairs(once, 3, lambda what, found: kept.append((what, len(found))))
     assert order == ["secure", "central", "central", "secure", "secure", "central"]
     assert kept == [(what, n) for n in (1, 2, 3) for what in ("on the clock", "CPU")]
+
+
+# ------------------------------------------------------------------ the papers' synthetic functions
+
+
+def test_the_regret_of_a_synthetic_run_is_read_from_its_result() -> None:
+    results = [synthetic.run(synthetic.UNTOLD, 2, 3, seed) for seed in (1, 2)]
+    curves = synthetic.curves_of(results)
+    assert curves.shape == (2, 4)
+    assert (np.diff(curves, axis=1) <= 0.0).all()
+    assert (curves >= 0.0).all()
+    assert (curves <= 1.0).all()
