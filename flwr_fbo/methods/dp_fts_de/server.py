@@ -405,14 +405,18 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         if self.space.dimension < POSTERIOR_FROM or not self._functions(released):
             return self._maximum(released)
         model = self._released_model(released)
-        return self._maximum(released, model.points[int(np.argmax(model.mean))])
+        return self._maximum(released, model.points, int(np.argmax(model.mean)))
 
     def _maximum(
-        self, released: Sequence[Release], unit: Array | None = None
+        self,
+        released: Sequence[Release],
+        candidates: Array | None = None,
+        chosen: int | None = None,
     ) -> dict[str, Any] | None:
         """Return where the average of all releases of weights is largest, or None without any.
 
-        With ``unit`` (D,), that point is described instead. The average is by inverse variance.
+        With candidates (G, D), the ``chosen`` one of them is described instead. The average is by
+        inverse variance.
         """
         every = ReleaseMemory()
         for r in self._functions(released):
@@ -420,7 +424,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         weights = every.average()
         if weights is None:
             return None
-        return self._recommendation(weights, every.deviation(), len(every), unit)
+        return self._recommendation(weights, every.deviation(), len(every), candidates, chosen)
 
     def _released_maximum(self, released: Sequence[Release]) -> Array | None:
         """Return the point of :meth:`_maximum`: (D,)."""
