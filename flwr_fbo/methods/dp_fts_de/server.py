@@ -490,12 +490,12 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         )
 
     def _local_text(self) -> str:
-        """Return what the parties' own noise guarantees besides, where they add any."""
+        """Return what the parties' own noise guarantees in addition, where they add any."""
         s = self.settings
         if s.local_epsilon is None:
             return ""
         return (
-            f"; besides, each party's own vectors have epsilon {s.local_epsilon:g} at delta "
+            f"; in addition, each party's own vectors have epsilon {s.local_epsilon:g} at delta "
             f"{s.local_delta:g} against the server too"
         )
 
@@ -517,11 +517,11 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         needed = math.ceil(self.agents * noise / signal)
         reached = z * signal / noise / math.sqrt(len(plan.rounds))
         epsilon = gaussian_epsilon(reached, self.delta) if plan.sampling_rate == 1.0 else None
-        or_epsilon = "" if epsilon is None else f", or about epsilon {epsilon:.2g}"
+        or_epsilon = "" if epsilon is None else f", or about epsilon {epsilon:.2g},"
         return [
-            f"the noise of a release ({noise:.2g}) is larger than what {self.agents} agents are "
-            f"expected to tell one another ({signal:.2g}): each will do about as well alone. "
-            f"About {needed} agents{or_epsilon} would do"
+            f"the noise of a release ({noise:.2g}) is larger than the expected signal of "
+            f"{self.agents} agents ({signal:.2g}): sharing is not expected to help. "
+            f"About {needed} agents{or_epsilon} would be enough"
         ]
 
     @cached_property
