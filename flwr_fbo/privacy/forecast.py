@@ -235,10 +235,12 @@ class PrivacyForecast:
         verdict = "more noise than any signal" if ratio > 1 else "a signal can exceed the noise"
         rounds = [t for t, releases in enumerate(self.schedule) if releases]
         listed = ""
-        if 1 < len(rounds) < self.rounds and len(rounds) <= 12:  # a list that is worth its space
-            listed = ", in the rounds " + ", ".join(map(str, rounds))
+        if len(rounds) < self.rounds and len(rounds) <= 12:  # a list that is worth its space
+            listed = ", in the rounds " if len(rounds) > 1 else ", in round "
+            listed += ", ".join(map(str, rounds))
         return [
-            f"{self.agents} agents, {self.rounds} rounds, {self.releases} releases{listed}",
+            f"{self.agents} agents, {self.rounds} rounds, "
+            f"{self.releases} release{'' if self.releases == 1 else 's'}{listed}",
             *self._final_lines(),
             f"noise multiplier z   {self.noise_multiplier:.4f}",
             f"sampling rate q      {self.sampling_rate:g}",

@@ -96,6 +96,11 @@ def test_the_text_is_a_table():
     assert max(map(len, text.splitlines())) <= 80
 
 
+def test_one_release_is_singular():
+    text = forecast_privacy(20, 5, epsilon=8.0, schedule=[False, True, False, False, False])
+    assert text.to_text().startswith("20 agents, 5 rounds, 1 release, in round 1\n")
+
+
 def test_long_runs_show_a_hundred_rounds():
     made = forecast_privacy(1000, 1000, noise_multiplier=4.0, sampling_rate=0.01)
     assert len(made.by_round) == 100

@@ -463,7 +463,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             ),
             trust="secure-sum" if self.settings.secure else "central",
             mechanism=(
-                f"{len(self.release_plan.rounds)} releases of a sum with Gaussian noise of "
+                f"{self._releases_text()} of a sum with Gaussian noise of "
                 f"multiplier {self.noise_multiplier or 0.0:.4g}, sampling rate "
                 f"{self.release_plan.sampling_rate:g}, accountant {self.settings.account}"
                 + self._local_text()
@@ -488,6 +488,10 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             versions=versions(),
             secure_sum=self._sum_facts,
         )
+
+    def _releases_text(self) -> str:
+        count = len(self.release_plan.rounds)
+        return "1 release" if count == 1 else f"{count} releases"
 
     def _local_text(self) -> str:
         """Return what the parties' own noise guarantees in addition, where they add any."""
