@@ -102,10 +102,10 @@ Each party runs one node, and keeps its data and its scores.
 ## Nodes and data
 
 Any number of nodes from two on. The more parties, the less the privacy costs: with 30 nodes and
-epsilon 5 the parties help one another, and with two nodes the noise is larger than what they say.
+epsilon 5 the parties help one another, and with two nodes the noise is larger than the signal.
 
-The function `load` in `$module/task.py` returns the data of one party. As it stands, it makes up
-data, so that the app runs at once. In a deployment, read your own data there. The configuration of
+The function `load` in `$module/task.py` returns the data of one party. It generates data at
+first, so that the app runs at once. In a deployment, read your own data there. The configuration of
 a node can say where they are:
 
     flower-supernode ... --node-config "partition-id=0 num-partitions=30 data='clinic.npz'"

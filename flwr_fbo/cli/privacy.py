@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from flwr_fbo.methods.dp_fts_de.schedule_audit import ScheduleAudit
     from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
     from flwr_fbo.privacy.audit import AuditResult
-    from flwr_fbo.privacy.forecast import PrivacyForecast, SecureForecast
+    from flwr_fbo.privacy.forecast import PrivacyForecast
     from flwr_fbo.privacy.publishing import PublishedModel
     from flwr_fbo.privacy.statement import PrivacyStatement
     from flwr_fbo.privacy.trainings import Training
@@ -74,6 +74,19 @@ def privacy(
     secure_colluding: Annotated[
         int, typer.Option(help="Agents that may collude with the server in a secure sum.")
     ] = 1,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            help="Any other setting of dp-fts-de, such as finalists=8; may be repeated.",
+        ),
+    ] = None,
+    as_statement: Annotated[
+        bool,
+        typer.Option(
+            "--as-statement", help="Print the plan as the privacy statement of such a run."
+        ),
+    ] = False,
     publish: Annotated[
         Path | None,
         typer.Option(
@@ -113,6 +126,9 @@ def privacy(
     (without a range, an agent's vector is a tenth shorter). With --noise-multiplier and
     --sampling-rate there is one release per round, as in the paper.
 
+    --set takes the other settings of the planned run. With `--set finalists=8` the plan pays for
+    the scores of the finalists too.
+
     With --aggregation secure, the agents add the noise in secure sums, and epsilon holds against
     the server too.
 
@@ -124,13 +140,14 @@ def privacy(
 
     Example: flwr-fbo privacy --agents 200 --rounds 40 --noise-multiplier 1 --sampling-rate 0.25
 
+    Example: flwr-fbo privacy --agents 30 --rounds 20 --epsilon 5 --set finalists=8 --as-statement
+
     Example: flwr-fbo privacy --publish agent-0000.jsonl --training-epsilon 0.5
     """
     made: PrivacyForecast | PublishedModel
     with user_errors():
         if statement is not None:
-            stated = _statement(statement)
-            print(json.dumps(stated.to_dict()) if as_json else stated.to_page(), end="")
+            _print_statement(_statement(statement), as_json)
             return
         if publish is not None:
             training = _training(training_epsilon, training_delta, training_event)
@@ -140,11 +157,24 @@ def privacy(
                 "either --agents and --rounds, or --publish, or --statement must be given"
             )
         else:
-            made = _forecast(
-                agents, rounds, epsilon, noise_multiplier, sampling_rate, delta, features, regions,
-                _secure(aggregation, secure_threshold, secure_colluding),
-            )  # fmt: skip
+            from flwr_fbo.methods.dp_fts_de.plan import forecast_of, statement_of
+
+            options = {
+                "epsilon": epsilon, "noise-multiplier": noise_multiplier, "delta": delta,
+                "sampling-rate": sampling_rate, "features": features, "regions": regions,
+                "aggregation": aggregation.value, "secure-threshold": secure_threshold,
+                "secure-colluding": secure_colluding,
+            }  # fmt: skip
+            planned = _planned(options, settings or [])
+            if as_statement:
+                _print_statement(statement_of(planned, agents, rounds), as_json)
+                return
+            made = forecast_of(planned, agents, rounds)
         print(json.dumps(made.to_dict()) if as_json else made.to_text())
+
+
+def _print_statement(stated: PrivacyStatement, as_json: bool) -> None:
+    print(json.dumps(stated.to_dict()) if as_json else stated.to_page().rstrip("\n"))
 
 
 def _statement(run: Path) -> PrivacyStatement:
@@ -155,51 +185,19 @@ def _statement(run: Path) -> PrivacyStatement:
     return read_statement(RunDirectory(run))
 
 
-def _forecast(
-    agents: int,
-    rounds: int,
-    epsilon: float | None,
-    noise_multiplier: float | None,
-    sampling_rate: float | None,
-    delta: float | None,
-    features: int,
-    regions: int,
-    secure: SecureForecast | None,
-) -> PrivacyForecast:
-    """Return the cost of a run, with the releases that the default settings plan for epsilon."""
-    from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
-    from flwr_fbo.privacy.forecast import forecast_privacy
+def _planned(options: Mapping[str, Any], pairs: list[str]) -> DPFTSDESettings:
+    """Return the settings of a planned run, from the options and from those of --set."""
+    from flwr_fbo.methods.dp_fts_de.plan import planned_settings
 
-    schedule = None
-    if epsilon is not None:
-        settings = DPFTSDESettings(
-            epsilon=epsilon, delta=delta, sampling_rate=sampling_rate,
-            reward_low=0.0, reward_high=1.0, aggregation="central" if secure is None else "secure",
-        )  # fmt: skip
-        planned = settings.release_plan(agents, rounds)
-        schedule = [t in planned.rounds for t in range(rounds)]
-        sampling_rate = planned.sampling_rate
-    return forecast_privacy(
-        agents,
-        rounds,
-        epsilon=epsilon,
-        noise_multiplier=noise_multiplier,
-        sampling_rate=sampling_rate,
-        delta=delta,
-        schedule=schedule,
-        features=features,
-        regions=regions,
-        secure=secure,
-    )
-
-
-def _secure(aggregation: Aggregation, share: float, colluding: int) -> SecureForecast | None:
-    """Return the secure sums of a planned run, checked as the settings of a run are."""
-    from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
-    from flwr_fbo.privacy.forecast import SecureForecast
-
-    DPFTSDESettings(secure_threshold=share, secure_colluding=colluding)
-    return SecureForecast(share, colluding) if aggregation is Aggregation.secure else None
+    stated = assignments(pairs)
+    for key in stated:
+        if key in options:
+            raise SettingsError(f"`{key}` has an option of its own: give --{key} {stated[key]}")
+    if (options["epsilon"] is None) == (options["noise-multiplier"] is None):
+        raise SettingsError("either --epsilon or --noise-multiplier must be given")
+    if options["epsilon"] is None and options["sampling-rate"] is None:
+        raise SettingsError("--sampling-rate must be given with --noise-multiplier")
+    return planned_settings({**options, **stated})
 
 
 def _training(epsilon: float | None, delta: float, event: Path | None) -> Training:

@@ -14,11 +14,13 @@ def threshold_setting() -> Any:
     """Return the field ``secure_threshold`` of a settings class."""
     return setting(
         2.0 / 3.0,
-        "share of the agents without whose answers a secure sum is abandoned",
+        "least share of the agents that must answer; with fewer, a secure sum is abandoned",
         within(0.5, 1, open_low=True),
     )
 
 
 def colluding_setting() -> Any:
     """Return the field ``secure_colluding`` of a settings class."""
-    return setting(1, "agents that may tell the server all they know, in a secure sum", at_least(0))
+    return setting(
+        1, "number of agents that may collude with the server in a secure sum", at_least(0)
+    )

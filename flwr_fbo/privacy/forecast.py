@@ -85,7 +85,7 @@ class PrivacyForecast:
     noise_multiplier: float
     sampling_rate: float
     delta: float
-    #: Whether each of the T rounds releases.
+    #: Whether each of the rounds 0 .. T-1 releases, or of 0 .. T where the last does.
     schedule: tuple[bool, ...]
     #: The epsilon that was asked for; None where the noise was given.
     epsilon_target: float | None = None
@@ -95,6 +95,8 @@ class PrivacyForecast:
     delta_given: bool = False
     #: The secure sums of the run; None where the server adds the noise.
     secure: SecureForecast | None = None
+    #: The round whose release holds the agents' scores of the finalists; None without finalists.
+    final_round: int | None = None
 
     @property
     def releases(self) -> int:
@@ -124,19 +126,22 @@ class PrivacyForecast:
 
     @cached_property
     def by_round(self) -> list[dict[str, Any]]:
-        """Return the epsilon after each round, or after about 100 of them in a longer run."""
-        event = GaussianRelease(self.noise_multiplier, self.sampling_rate)
+        """Return the epsilon after each round 0, 1, ..., or about 100 of them in a longer run."""
+        event, count = (
+            GaussianRelease(self.noise_multiplier, self.sampling_rate),
+            len(self.schedule),
+        )
         # Rounds that are shown: all, or evenly spaced ones with the first and the last.
-        shown = set(np.unique(np.linspace(1, self.rounds, min(self.rounds, _MOST_ROWS)).round()))
+        shown = set(np.unique(np.linspace(0, count - 1, min(count, _MOST_ROWS)).round()))
         running: dict[str, Accountant] = {name: make_accountant(name) for name in ACCOUNTANTS}
         rows = []
-        for number, releases in enumerate(self.schedule, 1):
+        for round, releases in enumerate(self.schedule):
             if releases:
                 for accountant in running.values():
                     accountant.compose(event)
-            if number in shown:
+            if round in shown:
                 cost = {name: a.epsilon(self._charged_delta) for name, a in running.items()}
-                rows.append({"round": number, "release": releases, **cost})
+                rows.append({"round": round, "release": releases, **cost})
         return rows
 
     @cached_property
@@ -201,6 +206,7 @@ class PrivacyForecast:
             "epsilon": self.epsilon,
             "epsilon_budget": self.epsilon_target,
             "noise_to_signal": self.noise_to_signal,
+            "final_round": self.final_round,
             **self._trust(),
             "by_round": self.by_round,
             "alternatives": self.alternatives,
@@ -229,10 +235,13 @@ class PrivacyForecast:
         verdict = "more noise than any signal" if ratio > 1 else "a signal can exceed the noise"
         rounds = [t for t, releases in enumerate(self.schedule) if releases]
         listed = ""
-        if 1 < len(rounds) < self.rounds and len(rounds) <= 12:  # a list that is worth its space
-            listed = ", in the rounds " + ", ".join(map(str, rounds))
+        if len(rounds) < self.rounds and len(rounds) <= 12:  # a list that is worth its space
+            listed = ", in the rounds " if len(rounds) > 1 else ", in round "
+            listed += ", ".join(map(str, rounds))
         return [
-            f"{self.agents} agents, {self.rounds} rounds, {self.releases} releases{listed}",
+            f"{self.agents} agents, {self.rounds} rounds, "
+            f"{self.releases} release{'' if self.releases == 1 else 's'}{listed}",
+            *self._final_lines(),
             f"noise multiplier z   {self.noise_multiplier:.4f}",
             f"sampling rate q      {self.sampling_rate:g}",
             f"delta                {self.delta:.3g}",
@@ -240,6 +249,11 @@ class PrivacyForecast:
             f"noise against signal {ratio:.3f}: {verdict} (M={self.features}, P={self.regions})",
             *self._trust_lines(),
         ]
+
+    def _final_lines(self) -> list[str]:
+        if self.final_round is None:
+            return []
+        return [f"finalists            scored by all agents, released in round {self.final_round}"]
 
     def _trust_lines(self) -> list[str]:
         bound = "Epsilon, at this delta, bounds what all releases together reveal about the"
@@ -262,7 +276,9 @@ class PrivacyForecast:
 
     def _rounds_table(self) -> list[str]:
         rows = self.by_round
-        if len(rows) > 12:  # early rounds closely, as epsilon grows fastest there
+        if self.releases < 12:  # epsilon changes in the rounds that release only
+            rows = [row for row in rows if row["release"] or row is rows[-1]]
+        elif len(rows) > 12:  # early rounds closely, as epsilon grows fastest there
             picks = np.unique(np.rint(np.geomspace(1, len(rows), 12)).astype(int)) - 1
             rows = [rows[i] for i in picks]
         lines = ["epsilon after round   " + "".join(f"{name:>10}" for name in ACCOUNTANTS)]
@@ -302,6 +318,7 @@ def forecast_privacy(
     features: int = 100,
     regions: int = 1,
     secure: SecureForecast | None = None,
+    final_round: int | None = None,
 ) -> PrivacyForecast:
     """Return the cost of a run with central privacy, before the run starts.
 
@@ -323,11 +340,14 @@ def forecast_privacy(
     delta : float, optional
         delta; min(1e-5, 1/(10 N)) by default.
     schedule : sequence of bool, optional
-        Whether each round releases. By default every round does, as in the paper.
+        Whether each of the rounds 0 .. T-1 releases, or each of 0 .. T. By default every one of
+        0 .. T-1 does, as in the paper.
     features, regions : int
         M and P, which decide the noise against the signal only.
     secure : SecureForecast, optional
         The secure sums of the run; by default the server adds the noise.
+    final_round : int, optional
+        The round whose release holds the agents' scores of the finalists, where there are any.
     """
     checks.count("agents", agents, low=2)
     if (epsilon is None) == (noise_multiplier is None):
@@ -364,15 +384,16 @@ def forecast_privacy(
         regions=checks.count("regions", regions),
         delta_given=delta is not None,
         secure=secure,
+        final_round=final_round,
     )
 
 
 def _checked_schedule(schedule: Sequence[bool] | None, rounds: int) -> tuple[bool, ...]:
     """Return whether each round releases; by default every round does."""
     which = (True,) * rounds if schedule is None else tuple(map(bool, schedule))
-    if len(which) != rounds or not any(which):
+    if len(which) not in (rounds, rounds + 1) or not any(which):
         raise checks.PrivacyError(
-            f"`schedule` must say for each of {rounds} rounds whether the round releases, and "
-            "at least one round must release"
+            f"`schedule` must say for each of {rounds} rounds whether the round releases, or for "
+            f"each of {rounds + 1} with the last one, and at least one round must release"
         )
     return which

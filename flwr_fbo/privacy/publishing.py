@@ -41,7 +41,7 @@ COMPOSITION_NEEDS = (
 )
 SELECTION_NEEDS = (
     "The number of trainings was drawn from the law before the first training, whatever the data, "
-    "and is never told.",
+    "and is never published.",
     "The settings of each training were drawn from one fixed distribution, independently of all "
     "other trainings (random search).",
     "Only the model with the best score is published, and no other model, score or message.",

@@ -202,7 +202,7 @@ _PROTECTED = {
 _HONEST = {
     "central": "the server, which sees the parties' vectors",
     "secure-sum": "a threshold of the parties; the server sees sums only",
-    "local": "nobody but the party's own node",
+    "local": "only the party's own node",
     "none": "everybody who receives a message",
 }
 

@@ -73,8 +73,8 @@ def _helped(r: Result) -> Answer:
     if better and s.ours < s.theirs:
         words = f"The score of {name} came after {s.ours} evaluations instead of {s.theirs}."
         return Answer(question, "Yes", words)
-    words = f"The same score as {name}: {s.ours} evaluations, {name} {s.theirs}. "
-    return Answer(question, "Not clear", words + "The difference could be chance.")
+    words = f"The same score took {s.ours} evaluations, and {s.theirs} with {name}. "
+    return Answer(question, "Not clear", words + "The difference may be chance.")
 
 
 def _how_much(r: Result) -> Answer:
@@ -90,7 +90,7 @@ def _how_much(r: Result) -> Answer:
     head = f"{s.at_end.mean:+.3f} {r.metric}"
     if fewer > 0 and clear:  # what may be chance is not claimed in large letters
         head = f"{fewer} of {s.theirs} evaluations saved"
-    words = f"Mean best {r.metric} {r.best_score:.4f}; at the end {s.at_end} beside {name}."
+    words = f"Mean best {r.metric} {r.best_score:.4f}; difference to {name} at the end {s.at_end}."
     return Answer("How much?", head, words)
 
 

@@ -162,8 +162,8 @@ def _ends_note(run: Run, i: int, values: Array, category: bool) -> str:
         return ""
     wider = " A wider range may be better." if tops > len(best) / 3 else ""
     return (
-        f"{at_end:.0%} of the evaluations lie at an end of this range, and the best ones of {tops} "
-        f"of {len(best)} agents.{wider}"
+        f"{at_end:.0%} of the evaluations lie at an end of this range. {tops} of {len(best)} "
+        f"agents have their best evaluation there.{wider}"
     )
 
 
@@ -192,7 +192,7 @@ def parallel(run: Run, found: Landscape | None, prefix: str) -> Chart | None:
     )
     chart.note = (
         "A line is an evaluation, stronger where it ranks higher within its agent; thick lines are "
-        "the best ones of the agents."
+        "the agents' best evaluations."
     )
     rows = np.column_stack([units[:, order], np.nan_to_num(rank)])
     for row, value in sorted(

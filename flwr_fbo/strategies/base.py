@@ -233,7 +233,7 @@ class FBOStrategy(Strategy):
                 continue
             raise SettingsError(
                 f"`{name}` must be left out of {type(self).__name__}.start: agents tune "
-                "hyperparameters of their own models, so no model, config or metric travels"
+                "hyperparameters of their own models, so no model, config or metric is sent"
             )
 
     def _begin(self, grid: Grid, num_rounds: int | None, timeout: float | None) -> None:

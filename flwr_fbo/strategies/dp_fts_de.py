@@ -49,7 +49,7 @@ class DPFTSDE(FBOStrategy):
     first_point : Literal["random", "middle"]
         An agent's first point: random is anywhere, middle is in the middle half of each range.
     spread_points : int
-        Number of evaluations until which an agent that nobody tells anything spreads its points
+        Number of first evaluations that an agent without a shared function spreads over the space
         (>= 0).
     acquisition : Literal["thompson", "improvement"]
         How an agent chooses by its own model: a sampled function, or expected improvement.
@@ -68,7 +68,7 @@ class DPFTSDE(FBOStrategy):
     cut_low_scores : bool
         Count scores far below an agent's median as a floor, before they are scaled.
     pick : Literal["score", "mean"]
-        The setting that an agent gives out: that of its best score, or of its best model mean.
+        Setting that an agent returns as its best: by its scores, or by the mean of its model.
     beta : float
         Factor on the spread of the functions that Thompson sampling draws (> 0).
     beta_rule : Literal["constant", "theory"]
@@ -94,13 +94,13 @@ class DPFTSDE(FBOStrategy):
     learn_failures : bool
         Learn where evaluations fail, and avoid these places; the shared vector holds them too.
     pruning : Literal["none", "median", "halving"]
-        Rule that stops a hopeless evaluation whose task reports scores on the way: the median rule,
-        successive halving, or none.
+        Rule that stops a poor evaluation early, where the task reports scores of its steps: the
+        median rule, successive halving, or none.
     pruning_startup : int
         Number of finished evaluations before `pruning` stops any (>= 1).
     parallel : int
-        Number of evaluations that each agent makes at once, each in a process of its own: so many
-        in each round, and its initial points so many at a time (in [1, 256]).
+        Number of evaluations that each agent makes at once, in each round and for its initial
+        points; each evaluation has a process of its own (in [1, 256]).
     diagnostics : bool
         Send scores to the server, for research only: the run is then NOT PRIVATE.
     local_epsilon : float | None
@@ -144,11 +144,13 @@ class DPFTSDE(FBOStrategy):
     sampling : Literal["poisson", "fixed-size"]
         Fixed-size counts exactly N q agents in a release, under its own neighbouring relation.
     aggregation : Literal["central", "secure"]
-        Who adds the noise: a trusted server, or the parties in a sum that no server sees through.
+        Who adds the noise: a trusted server, or the agents in secure sums, whose total is all that
+        the server sees.
     secure_threshold : float
-        Share of the agents without whose answers a secure sum is abandoned (in (0.5, 1]).
+        Least share of the agents that must answer; with fewer, a secure sum is abandoned
+        (in (0.5, 1]).
     secure_colluding : int
-        Agents that may tell the server all they know, in a secure sum (>= 0).
+        Number of agents that may collude with the server in a secure sum (>= 0).
     advice : Literal["last", "average", "recent"]
         Releases in the shared function: the last, all by inverse noise variance, or recent ones.
     robust : Literal["none", "trimmed-mean", "geometric-median"]

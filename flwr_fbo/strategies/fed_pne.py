@@ -94,11 +94,12 @@ class FedPNE(FBOStrategy):
         Most means that an agent may send in the whole run with `epsilon`; more need more noise
         (> 0).
     aggregation : Literal["local", "secure"]
-        Who adds the noise of `epsilon`: each agent to its own means, or all to a secure sum.
+        Who adds the noise of `epsilon`: each agent to its own means, or all in secure sums.
     secure_threshold : float
-        Share of the agents without whose answers a secure sum is abandoned (in (0.5, 1]).
+        Least share of the agents that must answer; with fewer, a secure sum is abandoned
+        (in (0.5, 1]).
     secure_colluding : int
-        Agents that may tell the server all they know, in a secure sum (>= 0).
+        Number of agents that may collude with the server in a secure sum (>= 0).
 
     Examples
     --------

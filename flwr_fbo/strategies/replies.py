@@ -155,7 +155,9 @@ class _Collector:
         with self._lock:
             puller = self._puller
             if puller is not None and now - puller.since > STUCK:
-                logger.warning("a reply takes more than %g s to arrive; going on", STUCK)
+                logger.warning(
+                    "a reply takes more than %g s to arrive; the server goes on without it", STUCK
+                )
                 puller.abandoned, puller = True, None
             if puller is None:
                 self._puller = puller = _Puller()

@@ -56,11 +56,13 @@ class Voting(FBOStrategy):
     neighbours : Literal["absent", "replaced"]
         What epsilon hides: whether a party voted (as in dp-fts-de), or how it voted (the paper).
     aggregation : Literal["central", "secure"]
-        Who adds the noise: a trusted server, or the parties in a sum that no server sees through.
+        Who adds the noise: a trusted server, or the agents in secure sums, whose total is all that
+        the server sees.
     secure_threshold : float
-        Share of the agents without whose answers a secure sum is abandoned (in (0.5, 1]).
+        Least share of the agents that must answer; with fewer, a secure sum is abandoned
+        (in (0.5, 1]).
     secure_colluding : int
-        Agents that may tell the server all they know, in a secure sum (>= 0).
+        Number of agents that may collude with the server in a secure sum (>= 0).
     noise_seed : int | None
         Seed of the privacy noise, for research only: the run is then NOT PRIVATE (>= 0).
 

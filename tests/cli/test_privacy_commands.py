@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from flwr_fbo import DPFTSDE, simulate, task
 from flwr_fbo.cli.main import app
 from flwr_fbo.core.space import Float, Space
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
@@ -50,7 +51,7 @@ def test_the_plan_is_what_a_run_will_use(tmp_path: Path) -> None:
     assert server.delta == pytest.approx(planned["delta"])
     assert len(server.release_plan.rounds) == planned["releases"]
     assert server.release_plan.sampling_rate == planned["sampling_rate"]
-    made = [row["round"] - 1 for row in planned["by_round"] if row["release"]]
+    made = [row["round"] for row in planned["by_round"] if row["release"]]
     assert made == list(server.release_plan.rounds)
 
 
@@ -73,6 +74,74 @@ def test_the_plan_of_secure_sums_is_what_a_run_will_use(tmp_path: Path) -> None:
         assert planned[key] == facts[key]
 
 
+PLANS = [
+    ("--epsilon 5 --set finalists=3", {"epsilon": 5, "finalists": 3}),
+    (
+        "--epsilon 5 --set finalists=3 --set final-round=5 --set parallel=2",
+        {"epsilon": 5, "finalists": 3, "final_round": 5, "parallel": 2},
+    ),
+    (
+        "--epsilon 2 --aggregation secure --set finalists=2",
+        {"epsilon": 2, "aggregation": "secure", "finalists": 2},
+    ),
+    (
+        "--noise-multiplier 2 --sampling-rate 0.5 --delta 1e-6 --regions 2",
+        {
+            "noise_multiplier": 2, "sampling_rate": 0.5, "delta": 1e-6, "regions": 2,
+            "releases": "all",
+        },
+    ),
+    (
+        "--epsilon 8 --set accountant=rdp --set releases=0,2",
+        {"epsilon": 8, "accountant": "rdp", "releases": "0,2"},
+    ),
+]  # fmt: skip
+
+
+@task(space={"x": Float(0.0, 1.0), "y": Float(1.0, 2.0)}, score_range=(0.0, 1.0))
+def slope(params: Any) -> float:
+    return float(params["x"])
+
+
+@pytest.mark.parametrize(("options", "settings"), PLANS, ids=[options for options, _ in PLANS])
+def test_the_statement_of_a_plan_is_that_of_the_run(
+    tmp_path: Path, options: str, settings: dict[str, Any]
+) -> None:
+    """All fields agree with the run's at its end, but for what was spent."""
+    planned = ("privacy", "--agents", "12", "--rounds", "6", *options.split(), "--as-statement")
+    done = flwr_fbo(*planned, "--json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    result = simulate(
+        slope, agents=12, rounds=6, strategy=DPFTSDE(**settings), run_dir=tmp_path / "run"
+    )
+    made = json.loads(json.dumps(result.privacy.to_dict()))
+    assert found["spent"] == 0.0
+    assert found["epsilon"] == pytest.approx(made["spent"])
+    assert {**found, "spent": made["spent"]} == made
+    page = flwr_fbo(*planned, cwd=tmp_path).stdout
+    assert page.replace("epsilon 0.000\n", f"epsilon {made['spent']:.3f}\n", 1) == (
+        result.privacy.to_page()
+    )
+
+
+def test_the_plan_with_finalists_pays_for_their_scores(tmp_path: Path) -> None:
+    command = ("privacy", "--agents", "30", "--rounds", "20", "--epsilon", "5")
+    plain = json.loads(flwr_fbo(*command, "--json", cwd=tmp_path).stdout)
+    command = (*command, "--set", "finalists=8")
+    planned = json.loads(flwr_fbo(*command, "--json", cwd=tmp_path).stdout)
+    assert (plain["final_round"], planned["final_round"]) == (None, 20)
+    rounds = [row["round"] for row in planned["by_round"] if row["release"]]
+    # Agents evaluate the finalists in the rounds 13 to 20, so no function is released after 12.
+    assert rounds[-1] == 20
+    assert max(rounds[:-1]) < 13
+    text = flwr_fbo(*command, cwd=tmp_path).stdout
+    assert f"{len(rounds)} releases, in the rounds {', '.join(map(str, rounds))}\n" in text
+    assert "finalists            scored by all agents, released in round 20\n" in text
+    table = text.split("epsilon after round")[1].split("\n\n")[0]
+    assert [int(line.split()[0]) for line in table.splitlines()[1:]] == rounds
+
+
 @pytest.mark.parametrize(
     ("arguments", "fault"),
     [
@@ -80,9 +149,13 @@ def test_the_plan_of_secure_sums_is_what_a_run_will_use(tmp_path: Path) -> None:
         (("--epsilon", "5", "--secure-threshold", "0.3"), "`secure-threshold` must be"),
         (("--epsilon", "0"), "`epsilon` must be"),
         (("--epsilon", "5", "--delta", "1"), "`delta` must be"),
-        (("--noise-multiplier", "1"), "`sampling_rate` must be given"),
-        (("--noise-multiplier", "1", "--sampling-rate", "1.5"), "`sampling_rate` must be"),
-        ((), "either `epsilon` or `noise_multiplier`"),
+        (("--noise-multiplier", "1"), "--sampling-rate must be given with --noise-multiplier"),
+        (("--noise-multiplier", "1", "--sampling-rate", "1.5"), "`sampling-rate` must be"),
+        ((), "either --epsilon or --noise-multiplier must be given"),
+        (("--epsilon", "5", "--set", "delta=1e-6"), "`delta` has an option of its own: give --del"),
+        (("--epsilon", "5", "--set", "finalists=6"), "`finalists` must be at most 5"),
+        (("--epsilon", "5", "--set", "finalist=3"), "unknown setting `finalist`"),
+        (("--epsilon", "5", "--set", "accountant=rdp"), "`accountant` must be pld in a table"),
     ],
 )
 def test_mistakes_are_told(tmp_path: Path, arguments: tuple[str, ...], fault: str) -> None:

@@ -446,7 +446,7 @@ def test_a_request_for_scores_changes_nothing_when_it_is_asked_twice() -> None:
 
 
 def test_in_many_dimensions_noise_is_not_followed_to_its_peak() -> None:
-    """The maximum of pure noise lies at the ends of many ranges, and is called clear."""
+    """The maximum of pure noise lies at the ends of many ranges."""
     wide = Space({f"x{i}": Float(0, 1) for i in range(11)})
     settings = DPFTSDESettings(epsilon=0.25)
     server = DPFTSDEServer(wide, 24, settings, 10, 3, entropy=seeded_entropy(4))

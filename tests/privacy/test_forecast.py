@@ -18,7 +18,7 @@ def test_the_setting_of_the_paper():
     assert round(data["epsilon"]["moments"], 2) == 9.91
     assert data["epsilon"]["pld"] == pytest.approx(7.054, abs=1e-3)
     assert (data["noise_multiplier"], data["sampling_rate"], data["releases"]) == (1.0, 0.25, 40)
-    assert [row["round"] for row in data["by_round"]] == list(range(1, 41))
+    assert [row["round"] for row in data["by_round"]] == list(range(40))
     last = data["by_round"][-1]
     assert {name: last[name] for name in data["epsilon"]} == data["epsilon"]
     for name in data["epsilon"]:
@@ -91,15 +91,20 @@ def test_the_text_is_a_table():
         200, 40, noise_multiplier=1.0, sampling_rate=0.25, delta=200**-1.1
     ).to_text()
     assert "epsilon              7.054 by pld" in text
-    assert any(line.split() == ["40", "9.908", "8.362", "7.054"] for line in text.splitlines())
+    assert any(line.split() == ["39", "9.908", "8.362", "7.054"] for line in text.splitlines())
     assert "q = 0.5" in text
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_one_release_is_singular():
+    text = forecast_privacy(20, 5, epsilon=8.0, schedule=[False, True, False, False, False])
+    assert text.to_text().startswith("20 agents, 5 rounds, 1 release, in round 1\n")
 
 
 def test_long_runs_show_a_hundred_rounds():
     made = forecast_privacy(1000, 1000, noise_multiplier=4.0, sampling_rate=0.01)
     assert len(made.by_round) == 100
-    assert made.by_round[-1]["round"] == 1000
+    assert made.by_round[-1]["round"] == 999
 
 
 @pytest.mark.parametrize(

@@ -42,8 +42,8 @@ class TPESettings(Settings):
     )
     parallel: int = setting(
         1,
-        "number of evaluations that each agent makes at once, each in a process of its own: so "
-        "many in each round, and its initial points so many at a time",
+        "number of evaluations that each agent makes at once, in each round and for its initial "
+        "points; each evaluation has a process of its own",
         within(1, MOST_PARALLEL),
     )
     startup_trials: int = setting(

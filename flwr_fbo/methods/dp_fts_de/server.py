@@ -476,14 +476,18 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         if self.space.dimension < POSTERIOR_FROM or not self._functions(released):
             return self._maximum(released)
         model = self._released_model(released)
-        return self._maximum(released, model.points[int(np.argmax(model.mean))])
+        return self._maximum(released, model.points, int(np.argmax(model.mean)))
 
     def _maximum(
-        self, released: Sequence[Release], unit: Array | None = None
+        self,
+        released: Sequence[Release],
+        candidates: Array | None = None,
+        chosen: int | None = None,
     ) -> dict[str, Any] | None:
         """Return where the average of all releases of weights is largest, or None without any.
 
-        With ``unit`` (D,), that point is described instead. The average is by inverse variance.
+        With candidates (G, D), the ``chosen`` one of them is described instead. The average is by
+        inverse variance.
         """
         every = ReleaseMemory()
         for r in self._functions(released):
@@ -491,7 +495,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         weights = every.average()
         if weights is None:
             return None
-        return self._recommendation(weights, every.deviation(), len(every), unit)
+        return self._recommendation(weights, every.deviation(), len(every), candidates, chosen)
 
     def _released_maximum(self, released: Sequence[Release]) -> Array | None:
         """Return the point of :meth:`_maximum`: (D,)."""
@@ -530,7 +534,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             ),
             trust="secure-sum" if self.settings.secure else "central",
             mechanism=(
-                f"{len(self.release_plan.rounds)} releases of a sum with Gaussian noise of "
+                f"{self._releases_text()} of a sum with Gaussian noise of "
                 f"multiplier {self.noise_multiplier or 0.0:.4g}, sampling rate "
                 f"{self.release_plan.sampling_rate:g}, accountant {self.settings.account}"
                 + self._local_text()
@@ -556,13 +560,17 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             secure_sum=self._sum_facts,
         )
 
+    def _releases_text(self) -> str:
+        count = len(self.release_plan.rounds)
+        return "1 release" if count == 1 else f"{count} releases"
+
     def _local_text(self) -> str:
-        """Return what the parties' own noise guarantees besides, where they add any."""
+        """Return what the parties' own noise guarantees in addition, where they add any."""
         s = self.settings
         if s.local_epsilon is None:
             return ""
         return (
-            f"; besides, each party's own vectors have epsilon {s.local_epsilon:g} at delta "
+            f"; in addition, each party's own vectors have epsilon {s.local_epsilon:g} at delta "
             f"{s.local_delta:g} against the server too"
         )
 
@@ -584,11 +592,11 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         needed = math.ceil(self.agents * noise / signal)
         reached = z * signal / noise / math.sqrt(len(plan.rounds))
         epsilon = gaussian_epsilon(reached, self.delta) if plan.sampling_rate == 1.0 else None
-        or_epsilon = "" if epsilon is None else f", or about epsilon {epsilon:.2g}"
+        or_epsilon = "" if epsilon is None else f", or about epsilon {epsilon:.2g},"
         return [
-            f"the noise of a release ({noise:.2g}) is larger than what {self.agents} agents are "
-            f"expected to tell one another ({signal:.2g}): each will do about as well alone. "
-            f"About {needed} agents{or_epsilon} would do"
+            f"the noise of a release ({noise:.2g}) is larger than the expected signal of "
+            f"{self.agents} agents ({signal:.2g}): sharing is not expected to help. "
+            f"About {needed} agents{or_epsilon} would be enough"
         ]
 
     def _warning_of_late_releases(self, functions: Sequence[int]) -> list[str]:

@@ -40,7 +40,8 @@ class DPFTSDESettings(ThompsonSettings):
     )
     spread_points: int = setting(
         5,
-        "number of evaluations until which an agent that nobody tells anything spreads its points",
+        "number of first evaluations that an agent without a shared function spreads over the "
+        "space",
         at_least(0),
     )
     acquisition: Literal["thompson", "improvement"] = setting(
@@ -145,7 +146,8 @@ class DPFTSDESettings(ThompsonSettings):
     )
     aggregation: Literal["central", "secure"] = setting(
         "central",
-        "who adds the noise: a trusted server, or the parties in a sum that no server sees through",
+        "who adds the noise: a trusted server, or the agents in secure sums, whose total is all "
+        "that the server sees",
     )
     secure_threshold: float = threshold_setting()
     secure_colluding: int = colluding_setting()

@@ -138,7 +138,7 @@ class FedPNESettings(Settings):
 
     aggregation: Literal["local", "secure"] = setting(
         "local",
-        "who adds the noise of `epsilon`: each agent to its own means, or all to a secure sum",
+        "who adds the noise of `epsilon`: each agent to its own means, or all in secure sums",
     )
     secure_threshold: float = threshold_setting()
     secure_colluding: int = colluding_setting()

@@ -15,9 +15,10 @@ point for all, or that have no best point: they joined late, or have no data to 
 recommendation is :math:`\arg\max_x \phi(x)^\top \omega^{(i[x])}` of the averaged releases. It
 costs no privacy, because it is computed from released vectors alone (post-processing).
 
-The noise of the releases has maxima of its own. The recommendation is ``clear`` if its value is
-above the ``LEVEL`` quantile of the maxima that functions of noise alone reach
-(:func:`noise_reach`). With few agents or a small epsilon, the recommendation is often not clear.
+The noise of the releases has maxima of its own, which the search finds too. So the recommendation
+is compared with what the same search finds in functions of noise alone (:func:`noise_reach`). The
+recommendation is ``clear`` if noise alone reaches its value in at most one run of twenty. With few
+agents or a small epsilon, the recommendation is often not clear.
 """
 
 from __future__ import annotations
@@ -31,12 +32,14 @@ from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.space import Space, Value
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import Path
-from flwr_fbo.search.acquisition import CANDIDATES, all_points, argmax, quasi_random
+from flwr_fbo.search.acquisition import all_points, argmax
 from flwr_fbo.search.regions import Regions
 
-#: Number of functions of noise that a recommendation is compared with, and the quantile of their
-#: maxima that a clear recommendation must exceed.
-DRAWS, LEVEL = 400, 0.95
+#: The share of runs without any signal whose recommendation is not called clear.
+LEVEL = 0.95
+#: The number of functions of noise that a recommendation is compared with: where each of them is
+#: searched, and where the points are listed.
+SEARCHED, LISTED = 99, 399
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ class Recommendation:
     noise : float
         The standard deviation of the noise in ``value``.
     noise_reach : float
-        The value that functions of noise alone exceed in one run of twenty.
+        The value that noise alone exceeds in one run of twenty.
     clear : bool
         Whether ``value`` is above ``noise_reach``.
     releases : int
@@ -90,7 +93,8 @@ def recommend(
     deviation: float,
     releases: int,
     seed: int = 0,
-    unit: Array | None = None,
+    candidates: Array | None = None,
+    chosen: int | None = None,
 ) -> Recommendation:
     """Return the point at which the averaged released function (P, M) is largest, or a given one.
 
@@ -110,8 +114,11 @@ def recommend(
         The number of released vectors in the average.
     seed : int
         The seed of the search for the maximum.
-    unit : Array, optional
-        The point (D,) to recommend, where another rule chose it; by default the maximum.
+    candidates : Array, optional
+        The points (G, D) among which another rule chose the recommended one. By default the
+        recommendation is the maximum over the whole space.
+    chosen : int, optional
+        The number of the recommended point among the candidates.
     """
     if weights.shape != (regions.count, features.count) or not np.all(np.isfinite(weights)):
         raise ValueError(
@@ -120,11 +127,13 @@ def recommend(
         )
     rng = np.random.default_rng(seed)
     path = Path(features, weights)
-    if unit is None:
-        unit = argmax(path, space, rng, regions)
+    if candidates is None or chosen is None:
+        candidates, unit = None, argmax(path, space, rng, regions)
+    else:
+        unit = candidates[chosen]
     row = unit[None, :]  # (1, D)
     value = float(path.value(space.embed(row), regions.locate(row))[0])
-    reach = deviation * noise_reach(space, features, regions, rng)
+    reach = deviation and deviation * noise_reach(space, features, regions, rng, candidates)
     return Recommendation(
         params=space.from_unit(unit),
         unit=unit.tolist(),
@@ -137,16 +146,55 @@ def recommend(
 
 
 def noise_reach(
-    space: Space, features: RandomFeatures, regions: Regions, rng: np.random.Generator
+    space: Space,
+    features: RandomFeatures,
+    regions: Regions,
+    rng: np.random.Generator,
+    candidates: Array | None = None,
 ) -> float:
-    """Return the LEVEL quantile of max_x phi(x)' omega, for standard normal omega."""
-    points = all_points(space)
-    if points is None or len(points) > CANDIDATES:
-        points = space.snap(quasi_random(CANDIDATES, space.dimension, rng))
+    """Return the value of noise alone, of standard deviation 1, that one run of twenty exceeds.
+
+    The value is the maximum over the candidates (G, D). Without candidates, it is the maximum over
+    the whole space as :func:`~flwr_fbo.search.acquisition.argmax` finds it. The ascents of a search
+    end higher than any candidate: in 11 dimensions by 1.4 standard deviations of the noise. So the
+    functions of noise are searched in the same way.
+    """
+    if candidates is None:
+        candidates = all_points(space)
+    if candidates is None:
+        largest = _searched_maxima(space, features, regions, rng)
+    else:
+        largest = _listed_maxima(space, features, regions, rng, candidates)
+    # With n functions of noise, and one more, each is equally likely to be the k-th largest: the
+    # one more is above the k-th largest of the n with a probability of exactly k / (n + 1).
+    above = round((1.0 - LEVEL) * (len(largest) + 1))
+    return float(np.sort(largest)[-above])
+
+
+def _searched_maxima(
+    space: Space, features: RandomFeatures, regions: Regions, rng: np.random.Generator
+) -> Array:
+    """Return the maxima that the search finds in functions of noise: (SEARCHED,)."""
+    largest = np.empty(SEARCHED)
+    for k in range(SEARCHED):
+        noise = Path(features, rng.standard_normal((regions.count, features.count)))
+        row = argmax(noise, space, rng, regions)[None, :]  # (1, D)
+        largest[k] = noise.value(space.embed(row), regions.locate(row))[0]
+    return largest
+
+
+def _listed_maxima(
+    space: Space,
+    features: RandomFeatures,
+    regions: Regions,
+    rng: np.random.Generator,
+    points: Array,
+) -> Array:
+    """Return the maxima of functions of noise over listed points (n, D): (LISTED,)."""
     phi, place = features(space.embed(points)), regions.locate(points)  # (n, M), (n,)
-    largest = np.full(DRAWS, -np.inf)
+    largest = np.full(LISTED, -np.inf)
     # A sub-region has a function of its own; the maximum is over all sub-regions.
     for region in np.unique(place):
-        here = phi[place == region] @ rng.standard_normal((features.count, DRAWS))  # (n', DRAWS)
+        here = phi[place == region] @ rng.standard_normal((features.count, LISTED))
         largest = np.maximum(largest, here.max(axis=0))
-    return float(np.quantile(largest, LEVEL))
+    return largest

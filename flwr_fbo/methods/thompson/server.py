@@ -199,17 +199,29 @@ class ThompsonServer(MethodServer):
         return 2.0 * clip * mechanism.noise_multiplier / math.sqrt(self.agents)
 
     def _recommendation(
-        self, weights: Array, deviation: float, releases: int, unit: Array | None = None
+        self,
+        weights: Array,
+        deviation: float,
+        releases: int,
+        candidates: Array | None = None,
+        chosen: int | None = None,
     ) -> dict[str, Any]:
         """Return the recommendation from an average of ``releases`` vectors, (P, M) or more.
 
-        The recommended point is the maximum, or ``unit`` (D,).
+        The recommended point is the maximum, or the ``chosen`` one of the candidates (G, D).
         """
         arrays = self.setup().arrays
         features = RandomFeatures(arrays["frequencies"], arrays["phases"])
         functions = weights[:, : features.count]  # without the scale of the scores
         deviation = math.hypot(deviation, self._local_deviation())
         found = recommend(
-            self.space, features, self.regions, functions, deviation, releases, unit=unit
+            self.space,
+            features,
+            self.regions,
+            functions,
+            deviation,
+            releases,
+            candidates=candidates,
+            chosen=chosen,
         )
         return found.to_dict()

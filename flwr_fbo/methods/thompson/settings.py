@@ -25,7 +25,8 @@ class ThompsonSettings(Settings):
     )
     spread_points: int = setting(
         0,
-        "number of evaluations until which an agent that nobody tells anything spreads its points",
+        "number of first evaluations that an agent without a shared function spreads over the "
+        "space",
         at_least(0),
     )
     acquisition: Literal["thompson", "improvement"] = setting(
@@ -58,7 +59,7 @@ class ThompsonSettings(Settings):
     )
     pick: Literal["score", "mean"] = setting(
         "score",
-        "the setting that an agent gives out: that of its best score, or of its best model mean",
+        "setting that an agent returns as its best: by its scores, or by the mean of its model",
     )
     beta: float = setting(
         1.0, "factor on the spread of the functions that Thompson sampling draws", above(0)
@@ -105,16 +106,16 @@ class ThompsonSettings(Settings):
     )
     pruning: RuleName = setting(
         "median",
-        "rule that stops a hopeless evaluation whose task reports scores on the way: the median "
-        "rule, successive halving, or none",
+        "rule that stops a poor evaluation early, where the task reports scores of its steps: the "
+        "median rule, successive halving, or none",
     )
     pruning_startup: int = setting(
         4, "number of finished evaluations before `pruning` stops any", at_least(1)
     )
     parallel: int = setting(
         1,
-        "number of evaluations that each agent makes at once, each in a process of its own: so "
-        "many in each round, and its initial points so many at a time",
+        "number of evaluations that each agent makes at once, in each round and for its initial "
+        "points; each evaluation has a process of its own",
         within(1, MOST_PARALLEL),
     )
     diagnostics: bool = setting(

@@ -351,5 +351,5 @@ class VotingServer(SummingServer):
             f"noise alone gives one of {len(self.listed)} settings {reach:.3g} votes in one run "
             f"of twenty, more than {self.agents} agents can give: the recommendation will be "
             f"nearly random. About {math.ceil(reach)} agents that agree, or about epsilon "
-            f"{epsilon:.2g}, would do"
+            f"{epsilon:.2g}, would be enough"
         ]

@@ -46,7 +46,8 @@ class VotingSettings(Settings):
     )
     aggregation: Literal["central", "secure"] = setting(
         "central",
-        "who adds the noise: a trusted server, or the parties in a sum that no server sees through",
+        "who adds the noise: a trusted server, or the agents in secure sums, whose total is all "
+        "that the server sees",
     )
     secure_threshold: float = threshold_setting()
     secure_colluding: int = colluding_setting()
