@@ -39,6 +39,7 @@ import numpy as np
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.children import can_fork, run_in_children, seed_libraries
 from flwr_fbo.core.evaluation_groups import (
+    GROUP_SECONDS,
     MOST_TOGETHER,
     GroupSize,
     begun_together,
@@ -245,7 +246,9 @@ class Evaluator:
     ) -> list[Evaluation]:
         """Evaluate points as consecutive plays, one after another, and record them as one.
 
-        Returns fewer evaluations than points if one of them reports on its way or runs out of time.
+        Returns fewer evaluations than points if one of them reports on its way or runs out of time,
+        or as soon as they have taken :data:`~flwr_fbo.core.evaluation_groups.GROUP_SECONDS`: what
+        is recorded together is lost together if the process ends.
         """
         numbers = points.tolist()
         places = {n: self._evaluation(units[n], round, first, source) for n in set(numbers)}
@@ -260,6 +263,8 @@ class Evaluator:
             self._records.append(self.INTERRUPTED, group)
             raise
         self._record_group(made, numbers, time.perf_counter() - start)
+        if len(made) < len(numbers):  # the rest never began
+            self._records.append(self.INTERRUPTED, group)
         return made
 
     def _make_together(
@@ -270,12 +275,15 @@ class Evaluator:
         late = self._out_of_time()["failure"] if self._limit is not None else None
         streams = generators([*self._seed, self.STREAM, templates[0].round], first, len(templates))
         progress = Progress(self.is_hopeless)  # of the first evaluation that reports: it ends this
+        deadline = time.perf_counter() + GROUP_SECONDS
         with contextlib.suppress(OutOfTimeError), limit, reporting_to(progress):
             for play, (template, rng) in enumerate(zip(templates, streams, strict=True), first):
                 score, failure = self._guarded(dict(template.params), rng)
                 evaluation = _filled(template, play, score, failure)
                 made.append(_with_reports(evaluation, progress))
                 if progress.reports or (failure and failure == late):
+                    return
+                if time.perf_counter() > deadline:  # they are slower than those before them
                     return
 
     def _record_group(self, made: list[Evaluation], points: list[int], seconds: float) -> None:

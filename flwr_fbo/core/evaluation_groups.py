@@ -7,7 +7,8 @@ Evaluations that take longer than that have records of their own.
 
 A group is recorded as begun before its first evaluation. If its process ends in the middle, its
 evaluations are made again one at a time, each with its own records: then it shows which of them
-ends the process. Work that is lost so is at most that of one group.
+ends the process. A group ends early once its evaluations have taken :data:`GROUP_SECONDS`, so the
+work that is lost is at most that, and the evaluation under way.
 """
 
 from __future__ import annotations

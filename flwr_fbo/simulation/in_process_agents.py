@@ -41,7 +41,7 @@ from flwr_fbo.runs.files.simulation_store import AgentRecords, SimulationStore
 from flwr_fbo.runs.history import RunHistory, begun_in
 from flwr_fbo.runs.locations import home
 from flwr_fbo.simulation.agents_together import AgentsTogether
-from flwr_fbo.simulation.in_process_grid import SERVER_NODE
+from flwr_fbo.simulation.in_process_grid import LateFirst, agents_nodes
 from flwr_fbo.tasks import Partition, Task
 
 A = TypeVar("A", Array, Words)
@@ -70,12 +70,12 @@ class InProcessAgents:
     def __init__(self, task: Task, journals: Path, agents: int, options: EvaluationOptions) -> None:
         self._agents = agents
         self._client = _InProcessClient(task, journals, agents, options)
-        self._late: dict[int, None] = {}  # the agent that has waited longest first
+        self._late = LateFirst()
 
     @property
     def nodes(self) -> range:
         """Return the number of each agent's node, by agent."""
-        return range(SERVER_NODE + 1, SERVER_NODE + 1 + self._agents)
+        return agents_nodes(self._agents)
 
     @property
     def share_a_journal(self) -> bool:
@@ -103,13 +103,10 @@ class InProcessAgents:
         """Return the replies by agent.
 
         Nobody is asked after ``seconds``: agents whose turn did not come have no reply, and come
-        first in the next round. Otherwise agents that use up the time of every round would keep
-        the same others out for ever.
+        first in the next round.
         """
         started, replies = time.monotonic(), dict[int, Reply]()
-        waited = [agent for agent in self._late if agent in requests]
-        turn = [*waited, *(agent for agent in requests if agent not in self._late)]
-        client = self._client
+        turn, client = self._late.order(requests, int), self._client
         # Agents that reply early evaluate in worker processes, which write journals of their own.
         ask = client.answer_group if setup.answer_within is None else client.answer_early
         with self._client.opened(), one_alarm():
@@ -121,12 +118,8 @@ class InProcessAgents:
                     lambda: time.monotonic() - started < seconds,
                     lambda count: on_reply(len(replies) + count),
                 )
-                for agent in group:
-                    if agent in answered:
-                        self._late.pop(agent, None)
-                        replies[agent] = _as_sent(answered[agent])
-                    else:
-                        self._late.setdefault(agent)
+                replies.update((agent, _as_sent(reply)) for agent, reply in answered.items())
+                self._late.note(answered, (agent for agent in group if agent not in answered))
                 turn = turn[len(group) :]
         return {agent: replies[agent] for agent in requests if agent in replies}
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import itertools
 import secrets
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
@@ -24,6 +24,41 @@ from flwr_fbo.strategies.local import LocalAgents
 CLIENT_APP_RAISED = 2
 #: The number of the server's own node; the agents' nodes have the numbers after it.
 SERVER_NODE = 1
+
+T = TypeVar("T")
+
+
+def agents_nodes(agents: int) -> range:
+    """Return the number of each agent's node, by agent."""
+    return range(SERVER_NODE + 1, SERVER_NODE + 1 + agents)
+
+
+class LateFirst:
+    """The order in which agents are asked: those whose turn did not come come first the next time.
+
+    Otherwise agents that use up the time of every round would keep the same others out for ever.
+
+    Examples
+    --------
+    >>> late = LateFirst()
+    >>> late.note(asked=[0, 1], left=[3, 2])
+    >>> late.order(range(5), int)
+    [3, 2, 0, 1, 4]
+    """
+
+    def __init__(self) -> None:
+        self._waiting: dict[int, None] = {}  # the one that has waited longest first
+
+    def order(self, items: Iterable[T], number: Callable[[T], int]) -> list[T]:
+        """Return items in the order of their agents; ``number`` returns the agent of an item."""
+        place = {agent: n for n, agent in enumerate(self._waiting)}
+        return sorted(items, key=lambda item: place.get(number(item), len(place)))
+
+    def note(self, asked: Iterable[int], left: Iterable[int]) -> None:
+        """Take in which agents were asked, and which were left, the first of them first."""
+        for agent in asked:
+            self._waiting.pop(agent, None)
+        self._waiting.update(dict.fromkeys(left))  # who waits already keeps the place
 
 
 class InProcessGrid(Grid):
@@ -69,19 +104,18 @@ class InProcessGrid(Grid):
         self.set_run(Run.create_empty(run_id))
         self._numbers = itertools.count(1)
         self._replies: dict[str, Message] = {}
-        first = SERVER_NODE + 1
         self.contexts = {
-            first + i: Context(
+            node: Context(
                 run_id=run_id,
-                node_id=first + i,
+                node_id=node,
                 node_config=UserConfig({"partition-id": i, "num-partitions": nodes}),
                 state=RecordDict(),
                 run_config=UserConfig(dict(run_config or {})),
             )
-            for i in range(nodes)
+            for i, node in enumerate(agents_nodes(nodes))
         }
         self.online = set(self.contexts)
-        self._late: dict[int, None] = {}  # the node that has waited longest first
+        self._late = LateFirst()
         self.bytes_sent = 0
         self.bytes_received = 0
 
@@ -116,20 +150,16 @@ class InProcessGrid(Grid):
         for number, message in numbered.items():
             set_identity(message, number, self._run.run_id, SERVER_NODE)
         started = time.monotonic()
-        # Nodes whose turn did not come the last time come first. Otherwise agents that use up the
-        # whole time of every round would keep the same others out for ever.
-        place = {node: number for number, node in enumerate(self._late)}
-        turn = sorted(
-            numbered.items(), key=lambda m: place.get(m[1].metadata.dst_node_id, len(place))
-        )
-        for number, message in turn:
+        for number, message in self._late.order(
+            numbered.items(), lambda item: item[1].metadata.dst_node_id
+        ):
             node = message.metadata.dst_node_id
             if node not in self.online:
                 continue
             if self._in_time and time.monotonic() - started >= message.metadata.ttl:
-                self._late.setdefault(node)
+                self._late.note([], [node])
                 continue
-            self._late.pop(node, None)
+            self._late.note([node], [])
             self.bytes_sent += payload(message)
             reply = self._call(message, self.contexts[node])
             self.bytes_received += payload(reply)

@@ -25,7 +25,7 @@ from flwr_fbo.core.protocol import Reply, Request, Setup
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.flower_versions import UserConfig
 from flwr_fbo.runs.history import RunHistory
-from flwr_fbo.simulation.in_process_grid import SERVER_NODE
+from flwr_fbo.simulation.in_process_grid import LateFirst, agents_nodes
 from flwr_fbo.simulation.worker_pool import Answer, WorkerPool
 from flwr_fbo.tasks import Partition, Task
 
@@ -53,7 +53,7 @@ class ProcessAgents:
     def __init__(self, task: Task, journals: Path, agents: int, options: EvaluationOptions) -> None:
         self._agents = agents
         self._client = _client(task, journals, options)
-        self._late: dict[int, None] = {}  # the agent that has waited longest first
+        self._late = LateFirst()
         count = min(number_of_processes(), agents)
 
         def make_answer() -> Answer:
@@ -72,7 +72,7 @@ class ProcessAgents:
     @property
     def nodes(self) -> range:
         """Return the number of each agent's node, by agent."""
-        return range(SERVER_NODE + 1, SERVER_NODE + 1 + self._agents)
+        return agents_nodes(self._agents)
 
     @property
     def share_a_journal(self) -> bool:
@@ -101,12 +101,9 @@ class ProcessAgents:
             replies[agent] = reply
             on_reply(len(replies))
 
-        waited = [agent for agent in self._late if agent in requests]
-        turn = [*waited, *(agent for agent in requests if agent not in self._late)]
-        late = self._pool.ask(setup, turn, lambda agent: (agent, requests[agent]), seconds, take)
-        for agent in set(requests).difference(late):
-            self._late.pop(agent, None)
-        self._late.update(dict.fromkeys(late))
+        turn = self._late.order(requests, int)
+        left = self._pool.ask(setup, turn, lambda agent: (agent, requests[agent]), seconds, take)
+        self._late.note(set(requests).difference(left), left)
         return {agent: replies[agent] for agent in requests if agent in replies}
 
     def update(self, history: RunHistory) -> None:

@@ -402,16 +402,20 @@ def _run_worker(descriptor: int, make_answer: Callable[[], Answer], host: int) -
 
 
 def _make_jobs(connection: Connection, answer: Answer) -> None:
-    """Make the jobs that come, one after another."""
+    """Make the jobs that come, one after another, until nobody is left who asks."""
     shared: Any = None
     while True:
         try:
             is_shared, content = pickle.loads(connection.recv_bytes())
-        except EOFError:
+        except (EOFError, ConnectionError):
             return
         if is_shared:
             shared = content
             continue
         with ending_forked_processes():
             made = answer(shared, content)
-        connection.send_bytes(pickle.dumps(made, pickle.HIGHEST_PROTOCOL))
+        pickled = pickle.dumps(made, pickle.HIGHEST_PROTOCOL)
+        try:
+            connection.send_bytes(pickled)
+        except ConnectionError:
+            return

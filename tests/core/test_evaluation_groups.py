@@ -86,6 +86,45 @@ def test_a_group_ends_with_an_evaluation_that_becomes_slow() -> None:
     assert size.next == 1
 
 
+@pytest.mark.parametrize("each", [GROUP_SECONDS / 10, 10.0])
+def test_no_group_outlasts_its_time_where_evaluations_become_slow(
+    each: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    records, seconds, clock = JsonRecords(), list[float](), [0.0]
+    unrecorded: list[float] = []  # the work that would be lost, as each evaluation begins
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+
+    def slow_later(params: Any, rng: np.random.Generator) -> float:
+        recorded = len(evaluations_of(records.read(Evaluator.KIND)))
+        unrecorded.append(sum(seconds[recorded:]))
+        seconds.append(each if len(seconds) >= 12 else 0.0)
+        clock[0] += seconds[-1]
+        return noisy(params, rng)
+
+    evaluator = Evaluator(SQUARE, slow_later, records)
+    found = evaluate_many(evaluator, POINTS, np.array([20, 20, 20]), round=0, source="")
+    assert found is not None
+    assert len(unrecorded) == 60
+    assert max(unrecorded) < GROUP_SECONDS + 1e-9
+    again = Evaluator(SQUARE, noisy, records)
+    assert plain(again.history) == plain(found)
+
+
+def test_what_a_group_does_not_come_to_was_never_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    records, clock = JsonRecords(), [0.0]
+    monkeypatch.setattr(module.time, "perf_counter", lambda: clock[0])
+
+    def slow(params: Any, rng: np.random.Generator) -> float:
+        clock[0] += 1.0
+        return noisy(params, rng)
+
+    evaluator = Evaluator(SQUARE, slow, records)
+    made = evaluator.together(POINTS, np.array([0, 1, 2]), round=0, first=0, source="")
+    assert len(made) == 1
+    assert begun_together(records, Evaluator.BEGUN, Evaluator.INTERRUPTED) <= {(0, 0)}
+    assert not any(Evaluator(SQUARE, slow, records).must_be_alone(0, n) for n in (1, 2))
+
+
 def test_failures_are_recorded_each_with_its_reason(quick: None) -> None:
     def some(params: Any, rng: np.random.Generator) -> float:
         if rng.random() < 0.5:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import pickle
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -237,3 +239,33 @@ def test_a_simulation_that_is_killed_leaves_no_process(tmp_path: Path) -> None:
     os.waitpid(pid, 0)
     for path in tmp_path.glob("*.pid"):
         wait_for(lambda path=path: not is_running(int(path.read_text())))  # type: ignore[misc]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_worker_whose_simulation_is_gone_ends_without_an_error(jobs: int) -> None:
+    mine, its = multiprocessing.Pipe()
+    made = []
+
+    def answer(shared: Any, job: Any) -> Any:
+        made.append(job)
+        if len(made) == jobs:
+            mine.close()  # with an answer that was not read, if there was one
+        return job
+
+    for job in range(jobs):
+        mine.send_bytes(pickle.dumps((False, job)))
+    worker_pool._make_jobs(its, answer)
+    assert made == list(range(jobs))
+
+
+def test_a_worker_whose_answer_nobody_reads_ends_without_an_error() -> None:
+    mine, its = multiprocessing.Pipe()
+    sent = its.send_bytes
+
+    def send(data: bytes) -> None:
+        sent(data)
+        mine.close()
+
+    its.send_bytes = send  # type: ignore[method-assign]
+    mine.send_bytes(pickle.dumps((False, "job")))
+    worker_pool._make_jobs(its, lambda shared, job: job)
