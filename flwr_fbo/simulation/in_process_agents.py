@@ -41,6 +41,7 @@ from flwr_fbo.runs.files.simulation_store import AgentRecords, SimulationStore
 from flwr_fbo.runs.history import RunHistory, begun_in
 from flwr_fbo.runs.locations import home
 from flwr_fbo.simulation.agents_together import AgentsTogether
+from flwr_fbo.simulation.garbage import RareVisits
 from flwr_fbo.simulation.in_process_grid import SERVER_NODE
 from flwr_fbo.tasks import Partition, Task
 
@@ -70,6 +71,7 @@ class InProcessAgents:
     def __init__(self, task: Task, journals: Path, agents: int, options: EvaluationOptions) -> None:
         self._agents = agents
         self._client = _InProcessClient(task, journals, agents, options)
+        self._visits = RareVisits()
         self._late: dict[int, None] = {}  # the agent that has waited longest first
 
     @property
@@ -112,7 +114,7 @@ class InProcessAgents:
         client = self._client
         # Agents that reply early evaluate in worker processes, which write journals of their own.
         ask = client.answer_group if setup.answer_within is None else client.answer_early
-        with self._client.opened(), one_alarm():
+        with self._client.opened(), one_alarm(), self._visits.in_round(len(requests)):
             while turn:
                 group = turn[: self._client.group_size]
                 answered = ask(
