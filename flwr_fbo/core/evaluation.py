@@ -32,6 +32,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import repeat
 from typing import Any, Protocol
 
 import numpy as np
@@ -228,6 +229,10 @@ class Evaluator:
         """
         return self._begun.get((round, play))
 
+    def count_recorded(self, round: int, plays: int) -> int:
+        """Return how many of the first plays of a round are recorded."""
+        return sum(map(self._known.__contains__, zip(repeat(round), range(plays))))
+
     def first_known(self, round: int, plays: range) -> int:
         """Return the first of these plays that is recorded or must be alone; else their end."""
         known, rest = self._known, (self._unfinished, self._alone, self._ended)
@@ -278,11 +283,12 @@ class Evaluator:
         deadline = time.perf_counter() + GROUP_SECONDS
         with contextlib.suppress(OutOfTimeError), limit, reporting_to(progress):
             for play, (template, rng) in enumerate(zip(templates, streams, strict=True), first):
-                score, failure = self._guarded(dict(template.params), rng)
+                score, failure = self._guarded(template.params.copy(), rng)
                 evaluation = _filled(template, play, score, failure)
-                made.append(_with_reports(evaluation, progress))
                 if progress.reports or (failure and failure == late):
+                    made.append(_with_reports(evaluation, progress))
                     return
+                made.append(evaluation)
                 if time.perf_counter() > deadline:  # they are slower than those before them
                     return
 
@@ -296,8 +302,7 @@ class Evaluator:
         plain = [e for e in made if not e.reports]
         if plain:
             self._records.append(self.KIND, group_record(plain, points[: len(plain)], seconds))
-        for evaluation in plain:
-            self._keep(evaluation)
+        self._keep_all(plain)
         for evaluation in made[len(plain) :]:
             self._record(evaluation)
         self.group_size.note(len(made), seconds)
@@ -470,6 +475,15 @@ class Evaluator:
         self._alone.discard(key)
         return evaluation
 
+    def _keep_all(self, evaluations: Sequence[Evaluation]) -> None:
+        """Take in evaluations of one round that are recorded."""
+        new = {(e.round, e.play): e for e in evaluations}
+        self.history += evaluations
+        self._known |= new
+        self._alone -= new.keys()
+        for key in self._unfinished.keys() & new.keys():
+            del self._unfinished[key]
+
     def _score(
         self, params: Mapping[str, Value], rng: np.random.Generator
     ) -> tuple[float | None, str]:
@@ -514,8 +528,9 @@ def _filled(template: Evaluation, play: int, score: float | None, failure: str) 
     """Return the evaluation of a play, with all else as in a template."""
     # As `replace` does, but in a tenth of the time: there may be thousands in a group.
     evaluation = object.__new__(Evaluation)
-    evaluation.__dict__.update(template.__dict__)
-    evaluation.__dict__.update(play=play, score=score, failure=failure)
+    values = evaluation.__dict__
+    values.update(template.__dict__)
+    values["play"], values["score"], values["failure"] = play, score, failure
     return evaluation
 
 

@@ -21,6 +21,8 @@ LARGEST_SCORE = 1e60
 
 def checked_score(score: Any) -> tuple[float | None, str]:
     """Return what a task returned as a score and no failure, or no score and the broken rule."""
+    if type(score) is float and abs(score) <= LARGEST_SCORE:  # nearly always
+        return score, ""
     # numpy's numbers are accepted, but not its arrays, nor Python's bool.
     plain: Any = score.item() if isinstance(score, np.generic) else score
     if isinstance(plain, bool) or not isinstance(plain, (int, float)):

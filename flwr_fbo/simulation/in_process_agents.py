@@ -41,6 +41,7 @@ from flwr_fbo.runs.files.simulation_store import AgentRecords, SimulationStore
 from flwr_fbo.runs.history import RunHistory, begun_in
 from flwr_fbo.runs.locations import home
 from flwr_fbo.simulation.agents_together import AgentsTogether
+from flwr_fbo.simulation.garbage import RareVisits
 from flwr_fbo.simulation.in_process_grid import LateFirst, agents_nodes
 from flwr_fbo.tasks import Partition, Task
 
@@ -71,6 +72,7 @@ class InProcessAgents:
         self._agents = agents
         self._client = _InProcessClient(task, journals, agents, options)
         self._late = LateFirst()
+        self._visits = RareVisits()
 
     @property
     def nodes(self) -> range:
@@ -109,7 +111,7 @@ class InProcessAgents:
         turn, client = self._late.order(requests, int), self._client
         # Agents that reply early evaluate in worker processes, which write journals of their own.
         ask = client.answer_group if setup.answer_within is None else client.answer_early
-        with self._client.opened(), one_alarm():
+        with self._client.opened(), one_alarm(), self._visits.in_round(len(requests)):
             while turn:
                 group = turn[: self._client.group_size]
                 answered = ask(

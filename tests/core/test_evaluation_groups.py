@@ -60,6 +60,15 @@ def test_evaluations_together_are_those_one_at_a_time(
     assert plain(Evaluator(SQUARE, noisy, records, (7,)).history) == plain(alone)
 
 
+def test_recorded_plays_of_a_round_are_counted() -> None:
+    evaluator = Evaluator(SQUARE, noisy, JsonRecords(), (7,))
+    counts = np.array([3, 4, 2])
+    evaluate_many(evaluator, POINTS, counts, round=2, source="node")
+    evaluator(POINTS[0], round=2, play=20, source="node")
+    assert [evaluator.count_recorded(2, plays) for plays in (0, 4, 9, 20, 21)] == [0, 4, 9, 9, 10]
+    assert evaluator.count_recorded(1, 20) == 0
+
+
 def test_thousands_of_quick_evaluations_are_a_few_short_records(quick: None) -> None:
     records = JsonRecords()
     many = Evaluator(SQUARE, noisy, records)

@@ -56,6 +56,18 @@ def test_where_the_optima_are() -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
+@pytest.mark.parametrize("wave", [0.0, 0.3])
+def test_one_number_has_the_bits_that_it_has_among_others(task: type, wave: float) -> None:
+    mine, x = made(task, perturbation=wave), np.random.default_rng(0).random(1000)
+    alone = [mine.evaluate({"x": v}, rng=np.random.default_rng(i)) for i, v in enumerate(x)]
+    arrays = [mine.scores(x[i : i + 1], np.random.default_rng(i))[0] for i in range(len(x))]
+    assert alone == arrays
+    assert [mine.expected({"x": v}) for v in x[:9]] == [
+        mine.function(x[i : i + 1])[0] for i in range(9)
+    ]
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_an_agents_reward_is_the_function_an_offset_and_noise(task: type) -> None:
     mine, rng = made(task, index=2), np.random.default_rng(0)
     rest = np.array(

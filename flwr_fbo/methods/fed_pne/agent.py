@@ -181,7 +181,7 @@ class FedPNEAgent:
     def _exceeds(self, phase: int, pulls: Indices) -> bool:
         """Say whether this phase would break the evaluation budget or a privacy limit."""
         made = len(self.evaluator.history)
-        again = sum(self.evaluator.recorded(phase, j) is not None for j in range(pulls.sum()))
+        again = self.evaluator.count_recorded(phase, int(pulls.sum()))
         if made - again + pulls.sum() > self.settings.budget:
             return True
         if not self.settings.private:

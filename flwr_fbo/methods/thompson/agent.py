@@ -118,7 +118,6 @@ class ThompsonAgent:
             records.append("fit", {"observations": observations, **asdict(found)})
 
         self.sampler = ThompsonSampler(setup.space, settings, self._features, seed, on_fit)
-        evaluator.is_hopeless = self._is_hopeless
         #: What finished evaluations reported, and their scores.
         self._finished: list[tuple[Reports, float]] = []
         #: What stopped evaluations reported. Both lists grow when a round's evaluations have ended,
@@ -167,6 +166,14 @@ class ThompsonAgent:
     def work(self, request: Request) -> None:
         """Make the evaluations of a request that are not recorded yet."""
         self._take_shared_function(request)
+        self._evaluator.is_hopeless = self._is_hopeless
+        try:
+            self._work(request)
+        finally:
+            del self._evaluator.is_hopeless  # an evaluator that is kept must not keep its agent
+
+    def _work(self, request: Request) -> None:
+        """Make the evaluations of a request by its kind."""
         if request.kind == "explore":
             self._explore(request)
         elif request.kind == "history":
