@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from flwr.app import Context
 from flwr.clientapp import ClientApp
@@ -142,6 +142,7 @@ def _run_with_ray(app: ServerApp, clients: ClientApp, agents: int) -> None:
     _share_import_path()
     from flwr.simulation import run_simulation  # slow to import, and needed here only
 
+    _end_workers_once()
     with _prompt_threads():
         run_simulation(
             app,
@@ -152,6 +153,21 @@ def _run_with_ray(app: ServerApp, clients: ClientApp, agents: int) -> None:
                 "init_args": {**_QUIET},
             },
         )
+
+
+def _end_workers_once() -> None:
+    """Let Ray not repeat the call by which Flower ends a worker at the end of a run.
+
+    That call never returns, as its worker ends. Ray would count it as a task that failed and that
+    has retries left (:data:`_RESTARTS`), and would say so in the terminal.
+    """
+    from flwr.simulation.ray_transport.ray_actor import ClientAppActor
+
+    # `ray.method(max_task_retries=0)` does this too, but only where the class is defined. If Ray
+    # renames its attributes, its message comes back and nothing else changes.
+    with contextlib.suppress(AttributeError):
+        metadata: Any = ClientAppActor.__ray_metadata__  # type: ignore[attr-defined]
+        metadata.method_meta.max_task_retries["terminate"] = 0
 
 
 @contextlib.contextmanager

@@ -85,12 +85,21 @@ class Fresh:
 def leave(home: Path) -> None:
     """End what the blocks of a page left running: Flower keeps a SuperLink for `flwr run`."""
     # With their variables, by which the processes of this page are told from those of others.
-    listed = subprocess.run(["ps", "axeww", "-o", "pid=,command="], capture_output=True)
-    for line in listed.stdout.decode(errors="replace").splitlines():
-        pid, _, command = line.strip().partition(" ")
-        if f"{home}/" in command and int(pid) != os.getpid():
+    while left := _processes_with(f"{home}/"):  # again, as one may have started another just now
+        for pid in left:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(int(pid), signal.SIGKILL)
+                os.kill(pid, signal.SIGKILL)
+
+
+def _processes_with(text: str) -> list[int]:
+    """Return the other living processes whose command or variables hold a text."""
+    listed = subprocess.run(["ps", "axeww", "-o", "pid=,stat=,command="], capture_output=True)
+    rows = [line.split(None, 2) for line in listed.stdout.decode(errors="replace").splitlines()]
+    return [
+        int(row[0])
+        for row in rows
+        if text in row[-1] and not row[1].startswith("Z") and int(row[0]) != os.getpid()
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ import contextlib
 import itertools
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
@@ -209,6 +210,23 @@ class Flower:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait(15)
+        # A SuperLink that a test kills leaves its ServerApp behind, which waits for it for ever.
+        deadline = time.monotonic() + 60.0
+        while left := self.left():
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            assert time.monotonic() < deadline, f"the processes {left} do not end"
+            time.sleep(0.05)
+
+    def left(self) -> list[int]:
+        """The living processes that were started with this Flower home, as far as Linux says."""
+        mark, found = f"FLWR_HOME={self.folder / 'home'}".encode(), []
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+                if mark in path.read_bytes().split(b"\0"):
+                    found.append(int(path.parent.name))
+        return found
 
 
 @contextlib.contextmanager
