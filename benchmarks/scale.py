@@ -134,7 +134,7 @@ def server(quick: bool) -> Rows:
 #: Agents and rounds of whole federations.
 SIZES = ((1_000, 5), (5_000, 5), (10_000, 3))
 #: Settings of DP-FTS-DE whose agents compute little, and the defaults but for the epsilon.
-FEW = {"accountant": "rdp", "refit-every": 0, "features": 50, "initial-points": 1}
+FEW: dict[str, Any] = {"accountant": "rdp", "refit-every": 0, "features": 50, "initial-points": 1}
 FEDERATIONS: dict[str, dict[str, dict[str, Any]]] = {
     "few features, no fits": {
         "dp-fts-de": {"epsilon": 5.0, **FEW},
