@@ -144,7 +144,7 @@ def together() -> Iterator[Guard]:
 
 
 def _full_visits(agents: int, rounds: int) -> int:
-    """How often the garbage collector visits all objects in a run of many agents in this process."""
+    """How often the garbage collector visits all objects in a run of many agents."""
     visits = 0
 
     def note(phase: str, how: dict[str, int]) -> None:

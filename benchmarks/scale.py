@@ -1,9 +1,9 @@
 """What things cost as they grow: an agent's step, the server's sum, whole federations, bytes.
 
-    python -m benchmarks.scale [agent server federation plays wire axis plan] [--quick] [--out DIR]
+    python -m benchmarks.scale [agent server federation single plays wire axis plan] [--quick]
     python -m benchmarks.scale --table docs/evidence/scale.md
 
-Prints tables, saves scale.json and charts as SVG under DIR; ``--table`` writes what is saved into
+Prints tables, saves scale.json and charts as SVG (``--out DIR``); ``--table`` writes what is saved into
 a page. CPU seconds of one thread (OMP_NUM_THREADS=1).
 """
 
@@ -183,6 +183,39 @@ def plays(quick: bool) -> Rows:
             "MB on the disk": disk, "files": files,
         })  # fmt: skip
     show("single answers of a few agents, and many pulls of each (in process)", rows)
+    return rows
+
+
+#: Agents that compute together in a group, and those that compute when they are asked.
+STATES: dict[str, dict[str, Any]] = {
+    "two dimensions (together)": {"task": "free_plane"},
+    "three dimensions": {"task": "free_cube"},
+    "a category": {"task": "free_mixed"},
+    "failed evaluations in two dimensions": {"task": "failing"},
+    "two evaluations at once": {"task": "free_plane", "parallel": 2},
+    "local privacy": {
+        "task": "free_plane",
+        "epsilon": None,
+        "local-epsilon": 5.0,
+        "local-answers": 20,
+    },
+    "draws of functions": {"task": "free_plane", "acquisition": "thompson"},
+    "random search": {"task": "free_plane", "strategy": "random"},
+}
+
+
+def single(quick: bool) -> Rows:
+    """Agents of DP-FTS-DE in one process that compute together, and those that compute alone."""
+    agents, rounds = (20, 2) if quick else (300, 10)
+    rows: Rows = []
+    for told, special in STATES.items():
+        given = {"strategy": "dp-fts-de", "agents": agents, "rounds": rounds, **special}
+        given["task"] = f"benchmarks.load:{given['task']}"
+        if given["strategy"] == "dp-fts-de":
+            given.setdefault("epsilon", 5.0)
+        seconds, _, _ = _here({name: value for name, value in given.items() if value is not None})
+        rows.append({"agents with": told, "ms an agent and round": 1e3 * seconds / agents / rounds})
+    show(f"{agents} agents of DP-FTS-DE, defaults, {rounds} rounds", rows)
     return rows
 
 
@@ -419,6 +452,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], Rows]] = {
     },
     "server": lambda found: found["server"],
     "federation": lambda found: found["federation"],
+    "single": lambda found: found["single"],
     "plays": lambda found: found["plays"],
     "wire": lambda found: found["wire"],
     "axis": lambda found: found["axis"],
@@ -439,7 +473,8 @@ def page(text: str, found: dict[str, Any]) -> str:
 
 
 SECTIONS: dict[str, Callable[[bool], Any]] = {
-    section.__name__: section for section in (agent, server, federation, plays, wire, axis, plan)
+    section.__name__: section
+    for section in (agent, server, federation, single, plays, wire, axis, plan)
 }
 SAVED = Path(__file__).parents[1] / "docs" / "evidence" / "images" / "scale"
 
