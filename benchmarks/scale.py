@@ -3,8 +3,8 @@
     python -m benchmarks.scale [agent server federation single plays wire axis plan] [--quick]
     python -m benchmarks.scale --table docs/evidence/scale.md
 
-Prints tables, saves scale.json and charts as SVG (``--out DIR``); ``--table`` writes what is saved into
-a page. CPU seconds of one thread (OMP_NUM_THREADS=1).
+Prints tables, and saves scale.json and charts as SVG (``--out DIR``). ``--table`` writes what is
+saved into a page. CPU seconds of one thread (OMP_NUM_THREADS=1).
 """
 
 from __future__ import annotations
