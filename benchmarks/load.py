@@ -24,7 +24,7 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.core.space import Float
+from flwr_fbo.core.space import Categorical, Float
 from flwr_fbo.methods.dp_fts_de.aggregation import WeightedSum
 from flwr_fbo.methods.thompson.schedules import WeightSchedule
 from flwr_fbo.privacy.entropy import system_entropy
@@ -56,6 +56,22 @@ def waiting(params: Any, partition: Any) -> float:
 @task(space={"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
 def free_plane(params: Any, partition: Any) -> float:
     return float(-((params["x"] - 0.3) ** 2) - (params["y"] - 0.6) ** 2)
+
+
+@task(space={name: Float(0.0, 1.0) for name in "xyz"})
+def free_cube(params: Any, partition: Any) -> float:
+    return float(-sum((value - 0.3) ** 2 for value in params.values()))
+
+
+@task(space={"x": Float(0.0, 1.0), "kind": Categorical(("a", "b", "c"))})
+def free_mixed(params: Any, partition: Any) -> float:
+    return float(-((params["x"] - 0.3) ** 2) - 0.1 * (params["kind"] != "b"))
+
+
+@task(space={"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)})
+def failing(params: Any, partition: Any) -> float:
+    """Fail in a quarter of the space, which hardly any agent does not try."""
+    return float("nan") if max(params.values()) < 0.5 else float(params["y"] - params["x"])
 
 
 def resident() -> float:

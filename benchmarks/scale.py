@@ -1,10 +1,10 @@
 """What things cost as they grow: an agent's step, the server's sum, whole federations, bytes.
 
-    python -m benchmarks.scale [agent server federation plays wire axis plan] [--quick] [--out DIR]
+    python -m benchmarks.scale [agent server federation single plays wire axis plan] [--quick]
     python -m benchmarks.scale --table docs/evidence/scale.md
 
-Prints tables, saves scale.json and charts as SVG under DIR; ``--table`` writes what is saved into
-a page. CPU seconds of one thread (OMP_NUM_THREADS=1).
+Prints tables, and saves scale.json and charts as SVG (``--out DIR``). ``--table`` writes what is
+saved into a page. CPU seconds of one thread (OMP_NUM_THREADS=1).
 """
 
 from __future__ import annotations
@@ -131,23 +131,36 @@ def server(quick: bool) -> Rows:
     return rows
 
 
+#: Agents and rounds of whole federations.
+SIZES = ((1_000, 5), (5_000, 5), (10_000, 3))
+#: Settings of DP-FTS-DE whose agents compute little, and the defaults but for the epsilon.
+FEW: dict[str, Any] = {"accountant": "rdp", "refit-every": 0, "features": 50, "initial-points": 1}
+FEDERATIONS: dict[str, dict[str, dict[str, Any]]] = {
+    "few features, no fits": {
+        "dp-fts-de": {"epsilon": 5.0, **FEW},
+        "random": {"initial-points": 1},
+    },
+    "defaults": {"dp-fts-de": {"epsilon": 5.0}, "random": {}},
+}
+
+
 def federation(quick: bool) -> Rows:
     """Whole simulated federations in this process, on a task that costs nothing."""
-    methods = {
-        "dp-fts-de": {"epsilon": 5.0, "accountant": "rdp", "refit-every": 0, "features": 50},
-        "random": {},
-    }  # fmt: skip
     rows: Rows = []
-    for agents, rounds in ((100, 2),) if quick else ((1_000, 3), (10_000, 2)):
-        for name, settings in methods.items():
-            given = {"task": "benchmarks.load:free", "strategy": name, "agents": agents,
-                     "rounds": rounds, "initial-points": 1, **settings}  # fmt: skip
-            seconds, disk, files = _here(given)
-            rows.append({
-                "strategy": f"`{name}`", "agents": agents, "rounds": rounds + 1, "CPU s": seconds,
-                "ms an agent and round": 1e3 * seconds / agents / (rounds + 1),
-                "MB on the disk": disk, "files": files,
-            })  # fmt: skip
+    for agents, rounds in ((100, 2),) if quick else SIZES:
+        for told, methods in FEDERATIONS.items():
+            costs = {}
+            for name, settings in methods.items():
+                given = {"task": "benchmarks.load:free", "strategy": name, "agents": agents,
+                         "rounds": rounds, **settings}  # fmt: skip
+                seconds, disk, files = _here(given)
+                costs[name] = 1e3 * seconds / agents / (rounds + 1)
+                rows.append({
+                    "strategy": f"`{name}`", "settings": told, "agents": agents, "rounds": rounds,
+                    "CPU s": seconds, "ms an agent and round": costs[name],
+                    "of random": None, "MB on the disk": disk, "files": files,
+                })  # fmt: skip
+            rows[-2]["of random"] = costs["dp-fts-de"] / costs["random"]
     show("whole federations in process (DP-FTS-DE, epsilon 5, and random search)", rows)
     return rows
 
@@ -170,6 +183,39 @@ def plays(quick: bool) -> Rows:
             "MB on the disk": disk, "files": files,
         })  # fmt: skip
     show("single answers of a few agents, and many pulls of each (in process)", rows)
+    return rows
+
+
+#: Agents that compute together in a group, and those that compute when they are asked.
+STATES: dict[str, dict[str, Any]] = {
+    "two dimensions (together)": {"task": "free_plane"},
+    "three dimensions": {"task": "free_cube"},
+    "a category": {"task": "free_mixed"},
+    "failed evaluations in two dimensions": {"task": "failing"},
+    "two evaluations at once": {"task": "free_plane", "parallel": 2},
+    "local privacy": {
+        "task": "free_plane",
+        "epsilon": None,
+        "local-epsilon": 5.0,
+        "local-answers": 20,
+    },
+    "draws of functions": {"task": "free_plane", "acquisition": "thompson"},
+    "random search": {"task": "free_plane", "strategy": "random"},
+}
+
+
+def single(quick: bool) -> Rows:
+    """Agents of DP-FTS-DE in one process that compute together, and those that compute alone."""
+    agents, rounds = (20, 2) if quick else (300, 10)
+    rows: Rows = []
+    for told, special in STATES.items():
+        given = {"strategy": "dp-fts-de", "agents": agents, "rounds": rounds, **special}
+        given["task"] = f"benchmarks.load:{given['task']}"
+        if given["strategy"] == "dp-fts-de":
+            given.setdefault("epsilon", 5.0)
+        seconds, _, _ = _here({name: value for name, value in given.items() if value is not None})
+        rows.append({"agents with": told, "ms an agent and round": 1e3 * seconds / agents / rounds})
+    show(f"{agents} agents of DP-FTS-DE, defaults, {rounds} rounds", rows)
     return rows
 
 
@@ -406,6 +452,7 @@ TABLES: dict[str, Callable[[dict[str, Any]], Rows]] = {
     },
     "server": lambda found: found["server"],
     "federation": lambda found: found["federation"],
+    "single": lambda found: found["single"],
     "plays": lambda found: found["plays"],
     "wire": lambda found: found["wire"],
     "axis": lambda found: found["axis"],
@@ -426,7 +473,8 @@ def page(text: str, found: dict[str, Any]) -> str:
 
 
 SECTIONS: dict[str, Callable[[bool], Any]] = {
-    section.__name__: section for section in (agent, server, federation, plays, wire, axis, plan)
+    section.__name__: section
+    for section in (agent, server, federation, single, plays, wire, axis, plan)
 }
 SAVED = Path(__file__).parents[1] / "docs" / "evidence" / "images" / "scale"
 

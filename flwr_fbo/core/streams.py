@@ -1,9 +1,9 @@
 """Random generators for many evaluations: the streams of numpy's ``default_rng``, made faster.
 
 ``numpy.random.default_rng([..., play])`` takes longer than a cheap evaluation. Here the states of
-the generators of many plays are computed at once, by the published algorithms of numpy's
-``SeedSequence`` and ``PCG64``, and one generator is set to one state after another. The numbers
-that it returns are the same to the last bit.
+the generators of many plays, or of many agents, are computed at once, by the published algorithms
+of numpy's ``SeedSequence`` and ``PCG64``. The numbers that the generators return are the same to
+the last bit.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
+from numpy.random.bit_generator import ISeedSequence
 from numpy.typing import NDArray
 
 #: Words of 32 or 64 bits.
@@ -64,6 +65,42 @@ def generators(key: Sequence[int], first: int, count: int) -> Iterator[np.random
             "uinteger": 0,
         }
         yield generator
+
+
+def generators_of(keys: Sequence[Sequence[int]]) -> list[np.random.Generator]:
+    """Return a generator for each key, which draws what ``default_rng(key)`` draws.
+
+    Examples
+    --------
+    >>> [g.random() for g in generators_of([(7, 2), (8, 2)])] == [
+    ...     np.random.default_rng(key).random() for key in ((7, 2), (8, 2))]
+    True
+    """
+    try:
+        columns = np.array(keys, dtype=np.uint64).T
+    except (OverflowError, ValueError):  # a number that is too large, or keys of unequal lengths
+        columns = np.zeros((0, 0), dtype=np.uint64)
+    if columns.ndim < 2 or not columns.size or columns.max() >= _WORD:
+        return [np.random.default_rng(key) for key in keys]
+    with np.errstate(over="ignore"):  # all of this is arithmetic modulo 2^32
+        words = _state_words(_pool(list(columns.astype(np.uint32)), len(keys)))
+    starts: list[Any] = [_Words(row) for row in words]
+    return [np.random.Generator(np.random.PCG64(start)) for start in starts]
+
+
+class _Words(ISeedSequence):
+    """The words (4,) from which a PCG64 starts, in place of what they are computed from."""
+
+    __slots__ = ("_words",)
+
+    def __init__(self, words: Bits) -> None:
+        self._words = words
+
+    def generate_state(self, n_words: int, dtype: Any = np.uint32) -> Any:
+        """Return the words, which is what PCG64 asks for."""
+        if n_words != len(self._words) or np.dtype(dtype) != self._words.dtype:
+            raise ValueError(f"a PCG64 starts from {len(self._words)} words of 64 bits")
+        return self._words
 
 
 def _words_of(key: Sequence[int]) -> list[np.uint32]:

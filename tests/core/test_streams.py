@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from flwr_fbo.core.streams import generators
+from flwr_fbo.core.streams import generators, generators_of
 
 WORDS = st.one_of(st.integers(0, 9), st.integers(0, 2**70), st.sampled_from([2**31, 2**32 - 1]))
 
@@ -34,3 +34,24 @@ def test_numbers_beyond_one_word_are_streams_too() -> None:
 def test_a_negative_number_is_refused() -> None:
     with pytest.raises(ValueError, match=r"integers >= 0, but got -1"):
         next(generators([-1], 0, 1))
+
+
+@given(st.lists(st.lists(WORDS, min_size=1, max_size=8), max_size=4))
+def test_generators_of_any_keys_are_those_of_numpy(keys: list[list[int]]) -> None:
+    expected = [drawn(np.random.default_rng(key)) for key in keys]
+    assert [drawn(g) for g in generators_of(keys)] == expected
+
+
+def test_generators_of_many_keys_live_side_by_side() -> None:
+    keys = [(3, agent, 2, 7) for agent in range(50)]
+    found = generators_of(keys)
+    first = [g.random() for g in found]
+    second = [g.standard_normal() for g in reversed(found)][::-1]
+    oracles = [np.random.default_rng(key) for key in keys]
+    assert first == [g.random() for g in oracles]
+    assert second == [g.standard_normal() for g in oracles]
+
+
+def test_a_key_with_a_negative_number_is_refused() -> None:
+    with pytest.raises(ValueError, match="non-negative"):
+        generators_of([(1, 2), (1, -2)])

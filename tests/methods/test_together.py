@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from flwr_fbo.core.space import Categorical, Float, Int, Parameter, Space
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.thompson import together
-from flwr_fbo.methods.thompson.own_model import models_together
+from flwr_fbo.methods.thompson.own_model import incumbents_together, models_together
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
 from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.methods.thompson.together import prepare_points, prepare_vectors
@@ -254,3 +254,17 @@ def test_after_an_error_each_agent_computes_alone() -> None:
     assert broken.called
     assert not any(prepared(samplers))
     assert points(samplers) == points(alone)
+
+
+@given(st.lists(st.lists(st.integers(0, 3), min_size=9, max_size=9), min_size=2, max_size=6))
+def test_the_best_points_are_those_of_each_alone_also_where_scores_are_equal(
+    scores: list[list[int]],
+) -> None:
+    samplers = team(len(scores), 0)
+    rng = np.random.default_rng(0)
+    for sampler, own in zip(samplers, scores, strict=True):
+        for score in own:
+            sampler.tell(rng.random(2), float(score))
+    models = [sampler.own_model for sampler in samplers]
+    for model, best in zip(models, incumbents_together(models), strict=True):
+        np.testing.assert_array_equal(best, model.incumbents())

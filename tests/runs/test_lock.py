@@ -124,10 +124,12 @@ def test_a_child_that_outlives_the_run_does_not_keep_the_lock(tmp_path: Path) ->
         "    print(child, flush=True)\n"
         "    os._exit(0)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True, check=True,
-    )  # fmt: skip
-    child = int(done.stdout)
+    with subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        child = int(process.stdout.readline())  # its end comes with the end of the child
+    assert process.returncode == 0
     try:
         os.kill(child, 0)  # it lives
         deadline = time.monotonic() + 30

@@ -27,6 +27,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -152,9 +153,16 @@ class Aggregation:
         """Return the noise for the weights of this round, before the division by q."""
         assert self.noise_multiplier is not None
         assert self.bound is not None
-        clip = self.bound * math.sqrt(self.regions)  # S
-        sensitivity = joint_sensitivity(self.weights(round), clip, self.settings.sensitivity)
-        return GaussianSum(sensitivity, self.noise_multiplier)
+        if round not in self._mechanisms:  # an audit asks hundreds of times
+            clip = self.bound * math.sqrt(self.regions)  # S
+            sensitivity = joint_sensitivity(self.weights(round), clip, self.settings.sensitivity)
+            self._mechanisms[round] = GaussianSum(sensitivity, self.noise_multiplier)
+        return self._mechanisms[round]
+
+    @cached_property
+    def _mechanisms(self) -> dict[int, GaussianSum]:
+        """Return the noise of rounds for which it was computed already."""
+        return {}
 
     def deviation(self, round: int) -> float:
         """Return the standard deviation of the noise in each number of a release."""

@@ -29,7 +29,6 @@ they are not private.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import TypeAlias
 
 import numpy as np
@@ -115,7 +114,7 @@ class ThompsonAgent:
         settings = setup.read(ThompsonSettings)
 
         def on_fit(observations: int, found: Hyperparameters) -> None:
-            records.append("fit", {"observations": observations, **asdict(found)})
+            records.append("fit", {"observations": observations, **vars(found)})
 
         self.sampler = ThompsonSampler(setup.space, settings, self._features, seed, on_fit)
         #: What finished evaluations reported, and their scores.

@@ -36,6 +36,7 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array, Indices
 from flwr_fbo.core.space import Space
+from flwr_fbo.core.streams import generators_of
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.methods.thompson.shared_function import SharedFunction
 from flwr_fbo.models import hyperparameters
@@ -69,8 +70,8 @@ class OwnModel:
         Kernel, noise, fits, standardisation and the use of the shared function.
     features : RandomFeatures, optional
         The shared random features, which a shared function needs.
-    fit_rng : Callable
-        Returns the random generator of the fit to a number of scores.
+    fit_key : Callable
+        Returns the key of the random generator of the fit to a number of scores.
     on_fit : Callable, optional
         Called with the number of scores and the result after each new fit.
     """
@@ -80,12 +81,12 @@ class OwnModel:
         space: Space,
         settings: ThompsonSettings,
         features: RandomFeatures | None,
-        fit_rng: Callable[[int], np.random.Generator],
+        fit_key: Callable[[int], Sequence[int]],
         on_fit: Callable[[int, Hyperparameters], None] | None = None,
     ) -> None:
         self.space, self.settings, self.features = space, settings, features
         self.shared_function: SharedFunction | None = None
-        self._fit_rng, self._on_fit = fit_rng, on_fit
+        self._fit_key, self._on_fit = fit_key, on_fit
         self._points: list[Array] = []
         self._observed: list[float] = []
         # The two lists as arrays, made again after a list has grown.
@@ -380,7 +381,7 @@ def fit_together(models: Sequence[OwnModel]) -> None:
     # With many scores, a fit starts at the result of the fit before.
     last = count_at_last_fit(due - 1, s.refit_every)
     before = [model._fits.get(last) for model in due_in]
-    rngs = [model._fit_rng(due) for model in due_in]
+    rngs = generators_of([model._fit_key(due) for model in due_in])
     given = models[0].space, data.embedded, data.residuals, rngs, s.lengthscale, s.noise, before
     fits = hyperparameters.fit_together(s.kernel, *given, learned=models[0].learned_lengthscale)
     for model, found in zip(due_in, fits, strict=True):
@@ -408,6 +409,15 @@ def models_together(models: Sequence[OwnModel]) -> PriorMeanProcess:
     prior = first.prior_mean
     shared = None if prior is None else prior.path(first.features)
     return PriorMeanProcess(process, shared, data.regions)
+
+
+def incumbents_together(models: Sequence[OwnModel]) -> Array:
+    """Return :meth:`OwnModel.incumbents` of A models with equally many scores: (A, k, D)."""
+    scores = np.stack([model.scores for model in models])
+    best = np.argsort(scores, axis=1)[:, -INCUMBENTS:]
+    return np.asarray(
+        np.stack([model.units for model in models])[np.arange(len(models))[:, None], best]
+    )
 
 
 def means_together(models: Sequence[OwnModel]) -> Array:

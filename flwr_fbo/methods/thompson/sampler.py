@@ -124,7 +124,7 @@ class ThompsonSampler:
     ) -> None:
         self.space, self.settings, self.features = space, settings, features
         self._seed = seed
-        self.own_model = OwnModel(space, settings, features, partial(_generator, seed, FIT), on_fit)
+        self.own_model = OwnModel(space, settings, features, partial(_key, seed, FIT), on_fit)
         self._failures = Failures(space, settings.kernel, settings.learn_failures)
         #: What was computed with the proposals and vectors of other agents, until something new is
         #: taken in: proposals by round and play, and the mean of omega.
@@ -133,7 +133,11 @@ class ThompsonSampler:
 
     def generator(self, purpose: int, round: int, play: int = 0) -> np.random.Generator:
         """Return the generator of the draws for a purpose, in one play of a round."""
-        return _generator(self._seed, purpose, round, play)
+        return np.random.default_rng(self.key(purpose, round, play))
+
+    def key(self, purpose: int, round: int, play: int = 0) -> tuple[int, ...]:
+        """Return the key of the generator of the draws for a purpose, in one play of a round."""
+        return _key(self._seed, purpose, round, play)
 
     # -- taking in ---------------------------------------------------------------------------
 
@@ -387,12 +391,10 @@ class ThompsonSampler:
         self._failures.restore(state["failed"])
 
 
-def _generator(
-    seed: tuple[int, ...], purpose: int, round: int, play: int = 0
-) -> np.random.Generator:
-    """Return the generator of an agent's draws for a purpose, in one play of a round."""
+def _key(seed: tuple[int, ...], purpose: int, round: int, play: int = 0) -> tuple[int, ...]:
+    """Return the key of the generator of an agent's draws for a purpose."""
     # The first play has the key of a round with one play.
-    return np.random.default_rng([*seed, purpose, round, *([play] if play else [])])
+    return (*seed, purpose, round, play) if play else (*seed, purpose, round)
 
 
 def _is_among(points: Array, others: Sequence[Array]) -> np.ndarray:

@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from flwr_fbo.methods.thompson.own_model import OwnModel, means_together, models_together
+from flwr_fbo.core.streams import generators_of
+from flwr_fbo.methods.thompson.own_model import incumbents_together, means_together, models_together
 from flwr_fbo.methods.thompson.sampler import OWN, ThompsonSampler
 from flwr_fbo.search.acquisition import argmax_together, is_small
 from flwr_fbo.search.expected_improvement import Improvement
@@ -37,9 +38,9 @@ def prepare_points(samplers: Sequence[ThompsonSampler], round: int) -> None:
     def prepare(group: Sequence[ThompsonSampler]) -> None:
         models = [sampler.own_model for sampler in group]
         surfaces, prior = Improvement.over(models_together(models)), models[0].prior_mean
-        rngs = [sampler.generator(OWN, round) for sampler in group]
+        rngs = generators_of([sampler.key(OWN, round) for sampler in group])
         regions = None if prior is None else prior.regions
-        points = argmax_together(surfaces, rngs, _incumbents(models), regions)
+        points = argmax_together(surfaces, rngs, incumbents_together(models), regions)
         for sampler, unit in zip(group, points, strict=True):
             sampler.keep_point(round, unit)
 
@@ -55,11 +56,6 @@ def prepare_vectors(samplers: Sequence[ThompsonSampler]) -> None:
             sampler.keep_mean(omega)
 
     _by_groups([s for s in samplers if s.features is not None and s.shares_mean_of_scores], prepare)
-
-
-def _incumbents(models: Sequence[OwnModel]) -> np.ndarray:
-    """Return the best points of models with equally many scores: (A, k, D)."""
-    return np.stack([points for model in models if (points := model.incumbents()) is not None])
 
 
 def _by_groups(
