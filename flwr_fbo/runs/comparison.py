@@ -119,7 +119,7 @@ class Saving:
     def text(self) -> str:
         """Return the evaluations of both runs in words."""
         if self.ours == self.theirs:
-            return f"{self.ours}, as many"
+            return f"{self.ours}, the same"
         return f"{self.ours} instead of {self.theirs}"
 
     def to_dict(self) -> dict[str, Any]:

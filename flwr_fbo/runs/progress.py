@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import io
+import logging
+import os
+import sys
 import time
 from collections.abc import Iterator
-from typing import Any, TextIO
+from typing import Any, TextIO, cast
 
 from flwr_fbo.runs.callbacks import Callback, RoundReport, RunView, round_text, spent_text
 from flwr_fbo.runs.texts import failing_text
@@ -17,7 +21,7 @@ SILENT_SECONDS = 5.0
 
 
 class _Progress(Callback):
-    """The part that both views share: the estimate of the time left.
+    """The part that both views share: where other lines go, and the estimate of the time left.
 
     Parameters
     ----------
@@ -29,6 +33,8 @@ class _Progress(Callback):
 
     def __init__(self, stream: TextIO, baseline: str = "") -> None:
         self._stream, self._baseline = stream, baseline
+        #: Where lines that are no part of the view are printed while the view is shown.
+        self.lines = stream
         self._started, self._first = time.monotonic(), 0
 
     def on_start(self, run: RunView) -> None:
@@ -92,6 +98,52 @@ class PrintProgress(_Progress):
         print(f"{name}{mean}{round_text(report)}{rest}", file=self._stream, flush=True)
 
 
+class _AboveView(io.TextIOBase):
+    """A stream whose lines appear above a live view.
+
+    In a process that was forked from the one that draws the view, it is the terminal itself: the
+    view's lock may be held for ever there.
+    """
+
+    def __init__(self, console: Any, terminal: TextIO) -> None:
+        from rich.file_proxy import FileProxy
+
+        self._terminal, self._drawing = terminal, os.getpid()
+        self._proxy = FileProxy(console, terminal)
+
+    def _stream(self) -> Any:
+        return self._proxy if os.getpid() == self._drawing else self._terminal
+
+    def write(self, text: str) -> int:
+        """Write a text; its lines appear when they are complete."""
+        return int(self._stream().write(text))
+
+    def flush(self) -> None:
+        """Show what was written."""
+        self._stream().flush()
+
+
+@contextlib.contextmanager
+def _logs_printed_to(lines: TextIO, terminal: TextIO) -> Iterator[None]:
+    """Print what is logged to a terminal as ``lines``; handlers with other streams are left alone.
+
+    Flower's handler holds the terminal's stream since its import, so it would print into a view.
+    """
+    known = [logging.getLogger(name) for name in (None, "flwr", "flwr_fbo")]
+    terminals = {terminal, *(s for s in (sys.stdout, sys.stderr) if s is not None and s.isatty())}
+    changed = [
+        (handler, handler.setStream(lines))
+        for handler in {h for logger in known for h in logger.handlers}
+        if isinstance(handler, logging.StreamHandler) and handler.stream in terminals
+    ]
+    try:
+        yield
+    finally:
+        for handler, stream in changed:
+            if handler.stream is lines:
+                handler.setStream(stream)
+
+
 class LiveProgress(_Progress):
     """A view in a terminal that changes with every reply and disappears at the end."""
 
@@ -106,8 +158,10 @@ class LiveProgress(_Progress):
         self._registered = "Registering agents ..."
         self._facts: list[tuple[str, ...]] = []
         self._ends: float | None = None
+        console = Console(file=stream)
+        self.lines = cast(TextIO, _AboveView(console, stream))
         self.live = Live(
-            console=Console(file=stream),
+            console=console,
             transient=True,
             refresh_per_second=4,
             get_renderable=self._view,
@@ -160,13 +214,13 @@ class LiveProgress(_Progress):
 
 
 @contextlib.contextmanager
-def progress_views(stream: TextIO | None, baseline: str = "") -> Iterator[list[Callback]]:
+def progress_views(stream: TextIO | None, baseline: str = "") -> Iterator[list[_Progress]]:
     """Yield the view for a stream: live in a terminal, lines elsewhere, none without a stream."""
     if stream is None:
         yield []
     elif stream.isatty():
         view = LiveProgress(stream, baseline)
-        with view.live:
+        with _logs_printed_to(view.lines, stream), view.live:
             yield [view]
     else:
         yield [PrintProgress(stream, baseline)]

@@ -75,7 +75,7 @@ def saved_text(savings: Mapping[str, Saving]) -> str:
     parts = [
         f"{s.ours}{'' if number else ' evaluations'} instead of {s.theirs} ({name})"
         if s.ours != s.theirs
-        else f"as many evaluations ({name})"
+        else f"the same number of evaluations ({name})"
         for number, (name, s) in enumerate(savings.items())
     ]
     return f"The same score came after {listed(parts)}." if parts else ""
@@ -134,7 +134,7 @@ def recommended_text(result: Result) -> str:
     if result.recommended is None:
         return ""
     clear = (result.recommendation or {}).get("clear", True)
-    doubt = "" if clear else "   (no clearer than noise)"
+    doubt = "" if clear else "   (noise alone could have given it)"
     return params_text(result.recommended) + doubt
 
 

@@ -365,11 +365,13 @@ def _run_to_result(
     history = RunHistory(directory.agents, agents, directory.identity).refresh()
     stopper = Stopper(spec.run, history)
     views = progress_views(progress, baseline)
-    with finishing_on_interrupt(stopper, progress), views as watchers:
-        strategy = _run_and_wait(
-            spec, directory, engine, [*watchers, *callbacks], stopper,
-            None if baseline else progress,
-        )  # fmt: skip
+    with views as watchers:
+        lines = watchers[0].lines if watchers else None
+        with finishing_on_interrupt(stopper, lines):
+            strategy = _run_and_wait(
+                spec, directory, engine, [*watchers, *callbacks], stopper,
+                None if baseline else lines,
+            )  # fmt: skip
     result = strategy.result
     assert result is not None
     assert result.details is not None

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import json
+import logging
 import os
+import re
 import signal
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -196,6 +200,13 @@ class Terminal(io.StringIO):
 
 
 class TestViews:
+    @pytest.fixture(autouse=True)
+    def _handlers(self) -> Iterator[None]:
+        self.handlers: list[logging.Handler] = []
+        yield
+        for handler in self.handlers:
+            logging.getLogger("flwr").removeHandler(handler)
+
     def test_fit_the_stream(self, tmp_path: Path) -> None:
         with progress_views(None) as views:
             assert views == []
@@ -213,6 +224,50 @@ class TestViews:
         shown = terminal.getvalue()
         for part in ("3 of 3", "mean best", "2 of 2", "0 lost so far", "of 5", "s left", "━"):
             assert part in shown
+
+    def test_lines_beside_the_view_begin_a_line_of_their_own(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Warnings and notices stood behind the last line of the view, and left parts of it."""
+        monkeypatch.setenv("TERM", "xterm-256color")
+        terminal, elsewhere = Terminal(), io.StringIO()
+        logger = logging.getLogger("flwr.fbo")
+        shown = logging.StreamHandler(terminal)
+        kept = logging.StreamHandler(elsewhere)
+        for handler in (shown, kept):
+            logging.getLogger("flwr").addHandler(handler)
+            self.handlers.append(handler)
+
+        class Log(Callback):
+            def on_round(self, run: Any, report: Any) -> None:
+                logger.warning("round %s is noisy", report.round)
+
+        slow = task(space={"x": Float(0.0, 1.0)})(lambda p: time.sleep(0.03) or float(p["x"]))
+        simulate(
+            slow, agents=3, rounds=2, run_dir=tmp_path / "r", progress=terminal, engine="auto",
+            callbacks=[Log()],
+        )  # fmt: skip
+        plain = re.sub(r"\x1b\[[\d;]*m", "", terminal.getvalue())
+        for text in ("round 0 is noisy", "round 2 is noisy", "Evaluations take"):
+            before = plain[: plain.index(text)]
+            assert before.endswith(("\n", "\x1b[2K")), before[-80:]
+        assert shown.stream is terminal  # as before the run
+        assert "round 1 is noisy" in elsewhere.getvalue()  # and other handlers were left alone
+
+    def test_a_forked_process_prints_beside_the_view(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The lock of a view that another thread draws may be held for ever in a fork."""
+        monkeypatch.setenv("TERM", "xterm-256color")
+        terminal = Terminal()
+        with progress_views(terminal) as (view,):
+            lines: Any = view.lines
+            monkeypatch.setattr(progress.os, "getpid", lambda: -1)
+            with view.live.console._lock:  # type: ignore[attr-defined]
+                thread = threading.Thread(target=lambda: lines.write("from a fork\n"))
+                thread.start()
+                thread.join(5.0)
+                assert not thread.is_alive()
+            monkeypatch.undo()
+        assert "from a fork\n" in terminal.getvalue()
 
     def test_a_terminal_shows_replies_as_they_arrive(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
