@@ -115,17 +115,22 @@ def workers() -> tuple[int, float]:
 
 
 class Watch(Callback):
-    """Resident memory and seconds by round."""
+    """Resident memory, seconds, and CPU seconds of this process, by round."""
 
     def __init__(self, rounds: int) -> None:
         self.memory: list[float] = []
         self.workers: list[float] = []
         self.seconds: list[float] = []
+        self.processor: list[float] = []
+        self._before = time.process_time()
         self._every = max(1, rounds // 10)
 
     def on_round(self, strategy: FBOStrategy, report: RoundReport) -> None:
         self.memory.append(resident())
         self.seconds.append(report.seconds)
+        now = time.process_time()
+        self.processor.append(now - self._before)
+        self._before = now
         if report.round % self._every == 0:
             count, megabytes = workers()
             self.workers.append(megabytes)

@@ -74,9 +74,18 @@ def noop_rounds(agents: int, rounds: int) -> float:
 
 
 def fbo_rounds(
-    strategy: str, agents: int, rounds: int, engine: Engine = "ray", task: str = "free"
+    strategy: str,
+    agents: int,
+    rounds: int,
+    engine: Engine = "ray",
+    task: str = "free",
+    *,
+    processor: bool = False,
 ) -> float:
-    """Median seconds of a round of ours through the same simulation, on a task of `load`."""
+    """Median seconds of a round of ours through the same simulation, on a task of `load`.
+
+    With ``processor`` they are CPU seconds of this process.
+    """
     given = {
         "task": f"benchmarks.load:{task}", "strategy": strategy, "agents": agents, "rounds": rounds,
         "initial-points": 1, "refit-every": 0, "features": NUMBERS,
@@ -86,7 +95,8 @@ def fbo_rounds(
     with tempfile.TemporaryDirectory() as folder:
         directory = RunDirectory(Path(folder) / "run").create(spec.to_mapping())
         run(spec, directory, engine, [watch])
-    return float(np.median(watch.seconds[WARMING:]))
+    seconds = watch.processor if processor else watch.seconds
+    return float(np.median(seconds[WARMING:]))
 
 
 APP = '''"""An app that does nothing."""

@@ -489,10 +489,12 @@ def process() -> Iterator[Ratio]:
     found = []
     for i in range(1 + RAY_TURNS):
         strategies = _in_turn(i, "dp-fts-de", "random")
-        pair = {n: 1e3 * fbo_rounds(s, agents, count, "inline") for n, s in strategies}
+        pair = {
+            n: 1e3 * fbo_rounds(s, agents, count, "inline", processor=True) for n, s in strategies
+        }
         found.append((pair[0], pair[1]))
     yield Ratio("round in one process, DP-FTS-DE / random search, N=200", found[1:], "ms", 1.8,
-                "no Ray, one core")  # fmt: skip
+                "no Ray, CPU time")  # fmt: skip
 
 
 def engines() -> Iterator[Ratio]:

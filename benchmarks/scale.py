@@ -197,7 +197,7 @@ STATES: dict[str, dict[str, Any]] = {
         "task": "free_plane",
         "epsilon": None,
         "local-epsilon": 5.0,
-        "local-answers": 20,
+        "local-answers": 10,
     },
     "draws of functions": {"task": "free_plane", "acquisition": "thompson"},
     "random search": {"task": "free_plane", "strategy": "random"},
@@ -206,7 +206,7 @@ STATES: dict[str, dict[str, Any]] = {
 
 def single(quick: bool) -> Rows:
     """Agents of DP-FTS-DE in one process that compute together, and those that compute alone."""
-    agents, rounds = (20, 2) if quick else (300, 10)
+    agents, rounds = (20, 2) if quick else (200, 6)
     rows: Rows = []
     for told, special in STATES.items():
         given = {"strategy": "dp-fts-de", "agents": agents, "rounds": rounds, **special}

@@ -170,14 +170,26 @@ def spaces() -> dict[str, dict[str, Parameter]]:
         "three dimensions": {"x": x, "y": x, "z": x},
         "an integer": {"x": x, "n": Int(1, 9)},
         "a category": {"x": x, "k": Categorical(["a", "b"])},
-    }
+        "six, mixed": {"x": x, "y": x, "z": x, "n": Int(1, 9), "k": Categorical(["a", "b", "c"]),
+                       "u": x},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize("name", spaces())
-def test_other_spaces_are_left_to_each_agent(name: str) -> None:
-    samplers = team(3, 6, space=Space(spaces()[name]))
-    prepare_points(samplers, ROUND)
-    assert not any(prepared(samplers))
+@pytest.mark.parametrize(("scores", "regions"), [(6, 1), (9, 2), (54, 1)])
+def test_in_other_spaces_fits_and_vectors_are_made_together_and_points_alone(
+    name: str, scores: int, regions: int
+) -> None:
+    made = [team(5, scores, space=Space(spaces()[name]), regions=regions) for _ in range(2)]
+    prepare_points(made[0], ROUND)
+    prepare_vectors(made[0])
+    assert not any(prepared(made[0]))
+    assert all(len(sampler.own_model._fits) == 1 for sampler in made[0])
+    assert points(made[0]) == points(made[1])
+    for together_, alone in zip(*made, strict=True):
+        assert together_.own_model._fits == alone.own_model._fits
+        assert together_._prepared_mean is not None
+        assert np.array_equal(together_.message(ROUND), alone.message(ROUND))
 
 
 def test_a_finite_space_is_left_to_each_agent() -> None:
@@ -236,8 +248,9 @@ def test_a_prepared_point_is_for_its_round_and_for_what_was_known() -> None:
     assert np.array_equal(kept[0].message(ROUND), alone.message(ROUND))
 
 
-def test_fits_are_reported_when_the_agent_asks_and_once() -> None:
-    samplers, seen = team(3, 6), []
+@pytest.mark.parametrize("dimension", [2, 3])
+def test_fits_are_reported_when_the_agent_asks_and_once(dimension: int) -> None:
+    samplers, seen = team(3, 6, dimension), []
     samplers[1].own_model._on_fit = lambda count, found: seen.append((count, found))
     prepare_points(samplers, ROUND)
     assert not seen

@@ -9,8 +9,9 @@ bit whatever the other agents are, and if there are none. So an agent that is as
 deployment or after a crash, evaluates the same points.
 
 What is computed waits in each agent's sampler for :meth:`.ThompsonSampler.ask` or ``message``.
-Agents in an unusual state are left out, and compute when they are asked: those with failures, with
-equal scores, with points under way, in mixed or larger spaces, or that draw samples of functions.
+In mixed and larger spaces, fits and vectors are computed at once, and points one at a time. Agents
+in an unusual state are left out, and compute when they are asked: those with failures, with equal
+scores, with points under way, or that draw samples of functions.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from typing import Any
 import numpy as np
 
 from flwr_fbo.core.streams import generators_of
-from flwr_fbo.methods.thompson.own_model import incumbents_together, means_together, models_together
+from flwr_fbo.methods.thompson.own_model import (
+    fit_together,
+    incumbents_together,
+    means_together,
+    models_together,
+)
 from flwr_fbo.methods.thompson.sampler import OWN, ThompsonSampler
 from flwr_fbo.search.acquisition import argmax_together, is_small
 from flwr_fbo.search.expected_improvement import Improvement
@@ -33,7 +39,10 @@ MOST_AGENTS = 256
 
 
 def prepare_points(samplers: Sequence[ThompsonSampler], round: int) -> None:
-    """Compute the next points of agents whose search is the usual one, and keep them."""
+    """Compute the next points of agents whose search is the usual one, and keep them.
+
+    In mixed and larger spaces only the fits that are due are made, and each agent seeks its point.
+    """
 
     def prepare(group: Sequence[ThompsonSampler]) -> None:
         models = [sampler.own_model for sampler in group]
@@ -44,7 +53,12 @@ def prepare_points(samplers: Sequence[ThompsonSampler], round: int) -> None:
         for sampler, unit in zip(group, points, strict=True):
             sampler.keep_point(round, unit)
 
-    _by_groups([s for s in samplers if is_small(s.space) and s.searches_near_incumbents], prepare)
+    def fit(group: Sequence[ThompsonSampler]) -> None:
+        fit_together([sampler.own_model for sampler in group])
+
+    seeking = [s for s in samplers if s.searches_near_incumbents]
+    _by_groups([s for s in seeking if is_small(s.space)], prepare)
+    _by_groups([s for s in seeking if not is_small(s.space)], fit)
 
 
 def prepare_vectors(samplers: Sequence[ThompsonSampler]) -> None:
