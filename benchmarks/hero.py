@@ -1,39 +1,29 @@
 """The figure at the top of the README: score against evaluations, ours, TPE and alone.
 
-    FLWR_FBO_DATA=DIR python -m benchmarks.hero run [--seeds 7000 7001 ...]
-    python -m benchmarks.hero draw     (docs/images/hero.svg and its caption, from the saved runs)
+    FLWR_FBO_DATA=DIR python -m benchmarks.suite run --federation rpart-117
+    python -m benchmarks.hero     (docs/images/hero.svg and its caption, from the saved runs)
 
-``run`` makes what is missing: each of four methods on the federation ``lcbench`` of the suite,
-which is 34 parties that tune a neural network, each for a data set of its own, by 30 evaluations.
-An interrupted command goes on where it stopped. The runs are kept in benchmarks/results/hero.json:
-for every method and seed, the mean loss over the parties after every evaluation, judged without
-noise (docs/evidence/suite.md says what a loss is). A remark there goes into the caption; to measure
-the agent of today, remove the file first. Seeds below 7000 are for development; they are
-shown on the screen, and neither saved nor drawn.
+The figure shows four methods on the federation ``rpart-117`` of the suite: 117 parties that tune a
+decision tree, each for a data set of its own, by 20 evaluations. The runs are the reported ones of
+the suite (benchmarks/suite/results/rpart-117.jsonl) whose seeds the four methods have in common.
+A score is 1 less the loss of the suite, which is judged without noise (docs/evidence/suite.md).
 """
 
 from __future__ import annotations
 
-import argparse
-import json
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from benchmarks.pages import filled
-from benchmarks.suite import REPORTED
-from benchmarks.suite.contestants import contestant_named
-from benchmarks.suite.federations.yahpo import LCBENCH
-from benchmarks.suite.results import is_development
+from benchmarks.suite.federations.yahpo import RPART
+from benchmarks.suite.results import RESULTS, Store
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.report.svg import Axis, Chart, linear_axis
 
 ROOT = Path(__file__).parents[1]
 README, FIGURE = ROOT / "README.md", ROOT / "docs" / "images" / "hero.svg"
-SAVED = Path(__file__).parent / "results" / "hero.json"
 #: The methods in the order of the legend.
 METHODS = ("ours-8", "ours-2", "alone", "tpe")
 LABELS = {
@@ -42,6 +32,8 @@ LABELS = {
     "alone": "the same agent, alone",
     "tpe": "Optuna TPE, alone",
 }
+#: The scores of each method by seed, after each evaluation: (evaluations,).
+Scores = Mapping[str, Mapping[int, Array]]
 STYLE = (
     "svg{background:#fff}text{font:17px sans-serif;fill:#24292f}.small{font-size:17px}"
     ".grid{stroke:#d8dee4}.line{fill:none;stroke-width:3}.band{stroke:none;opacity:.16}"
@@ -53,49 +45,26 @@ STYLE = (
 )
 
 
-def saved() -> dict[str, Any]:
-    """Return the saved runs: the federation, and curves by method and seed."""
-    if SAVED.exists():
-        return dict(json.loads(SAVED.read_text()))
-    about = {"federation": LCBENCH.name, "version": LCBENCH.version, "parties": LCBENCH.parties}
-    return {**about, "evaluations": LCBENCH.evaluations, "runs": {}}
-
-
-def run(seeds: Sequence[int]) -> None:
-    """Make the missing runs of these seeds."""
-    for seed in seeds:
-        for method in METHODS:
-            known = saved()
-            runs = known["runs"].setdefault(method, {})
-            if str(seed) in runs:
-                continue
-            began = time.monotonic()
-            trace = contestant_named(method).run(LCBENCH.parties_with(seed), seed)
-            runs[str(seed)] = {
-                "epsilon": None if trace.epsilon is None else round(trace.epsilon, 4),
-                "delta": trace.delta,
-                "loss": np.round(trace.picks.mean(axis=0), 5).tolist(),
-            }
-            ended = f"{time.monotonic() - began:.0f} s"
-            loss = np.round(trace.picks.mean(axis=0)[[0, 2, 4, 9, 14, 19, 29]], 3)
-            print(f"seed {seed}  {method}: {loss}, {ended}", flush=True)
-            if not is_development(seed):
-                SAVED.write_text(json.dumps(known, indent=None) + "\n")
+def saved(folder: Path = RESULTS) -> dict[str, dict[int, Array]]:
+    """Return the saved scores of every method by seed, after each evaluation: (evaluations,)."""
+    found: dict[str, dict[int, Array]] = {method: {} for method in METHODS}
+    for row in Store(folder).read(RPART.name):
+        if row["method"] in found and row["version"] == RPART.version:
+            found[row["method"]][row["seed"]] = 1.0 - np.array(row["curve"])
+    return found
 
 
 # ------------------------------------------------------------------ the figure
 
 
-def curves(known: Mapping[str, Any], method: str) -> Array:
+def curves(known: Scores, method: str) -> Array:
     """Return the scores of a method by seed and evaluation: (seeds, evaluations)."""
-    runs = known["runs"][method]
-    return 1.0 - np.array([runs[seed]["loss"] for seed in seeds_of(known)])
+    return np.array([known[method][seed] for seed in seeds_of(known)])
 
 
-def seeds_of(known: Mapping[str, Any]) -> list[str]:
+def seeds_of(known: Scores) -> list[int]:
     """Return the seeds that every method has, in order."""
-    shared = set.intersection(*(set(known["runs"].get(m, {})) for m in METHODS))
-    return sorted(shared, key=int)
+    return sorted(set.intersection(*(set(known[method]) for method in METHODS)))
 
 
 def reached(curve: Array, score: float) -> int | None:
@@ -104,17 +73,17 @@ def reached(curve: Array, score: float) -> int | None:
     return int(found[0]) + 1 if len(found) else None
 
 
-def figure(known: Mapping[str, Any]) -> str:
+def figure(known: Scores) -> str:
     """Return the figure as the text of an SVG file."""
     seeds = seeds_of(known)
     if len(seeds) < 2:
         raise SystemExit(f"a figure needs two seeds of every method, but has {len(seeds)}")
     found = {method: curves(known, method) for method in METHODS}
-    times = np.arange(1.0, known["evaluations"] + 1)
+    times = np.arange(1.0, RPART.evaluations + 1)
     chart = Chart(
         "hero", _described(known, found),
         linear_axis(times, "evaluations at each party", whole=True),
-        Axis(0.0, 1.2, f"score, mean of {known['parties']} parties",
+        Axis(0.0, 1.2, f"score, mean of {RPART.parties} parties",
              [(0.0, "0"), (0.25, "0.25"), (0.5, "0.5"), (0.75, "0.75"), (1.0, "1")]),
         height=380, width=560,
     )  # fmt: skip
@@ -125,29 +94,32 @@ def figure(known: Mapping[str, Any]) -> str:
     for i, method in enumerate(METHODS):
         chart.line(times, np.clip(found[method].mean(axis=0), 0.0, 1.2), f"c{i}")
     for i, method in enumerate(METHODS):
-        chart.line(np.array([16.6, 18.2]), np.full(2, 0.45 - 0.11 * i), f"c{i}")
-        chart.text(18.7, 0.45 - 0.11 * i, LABELS[method])
+        chart.line(
+            1 + (times[-1] - 1) * np.array([0.54, 0.59]), np.full(2, 0.45 - 0.11 * i), f"c{i}"
+        )
+        chart.text(1 + 0.61 * (times[-1] - 1), 0.45 - 0.11 * i, LABELS[method])
     return chart.file(STYLE)
 
 
-def _described(known: Mapping[str, Any], found: Mapping[str, Array]) -> str:
+def _described(known: Scores, found: Mapping[str, Array]) -> str:
     """Return one sentence on the figure, for readers who cannot see it."""
     ends = ", ".join(f"{LABELS[m]} {c.mean(axis=0)[-1]:.2f}" for m, c in found.items())
     return f"Score against evaluations, mean of {len(seeds_of(known))} seeds; at the end: {ends}"
 
 
-def caption(known: Mapping[str, Any]) -> str:
+def caption(known: Scores) -> str:
     """Return what the README says below the figure."""
     seeds = seeds_of(known)
     tpe = curves(known, "tpe").mean(axis=0)
-    after = [reached(curves(known, m).mean(axis=0), float(tpe[-1])) for m in ("ours-8", "ours-2")]
-    when = " and ".join(f"{t} (epsilon {e})" for t, e in zip(after, (8, 2), strict=True))
+    ours = ("ours-8", "ours-2", "alone")
+    after = [reached(curves(known, m).mean(axis=0), float(tpe[-1])) for m in ours]
+    when = "{} (epsilon 8), {} (epsilon 2) and {} (the same agent alone)".format(*after)
     return (
-        f"{known['parties']} parties tune a neural network, each on its own data (LCBench). "
-        f"TPE's score after {known['evaluations']} evaluations came after {when}. Means and "
+        f"{RPART.parties} parties tune a decision tree, each on its own data (YAHPO Gym). "
+        f"TPE's score after {RPART.evaluations} evaluations came after {when}. Means and "
         f"standard deviations (bands) of seeds {seeds[0]} to {seeds[-1]}; delta 1e-5. Score 0 is "
-        "the median random setting, 1 the best of 4,000. "
-        f"{known.get('remark', '')}`python -m benchmarks.hero` runs and draws it."
+        "the median random setting, 1 the best of 4,000. Other federations are in "
+        "[the suite](docs/evidence/suite.md); where parties are fewer, sharing gains less."
     )
 
 
@@ -159,16 +131,5 @@ def draw() -> None:
     print(caption(known))
 
 
-def main(given: Sequence[str] | None = None) -> None:
-    """Run the command."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.hero")
-    parser.add_argument("command", choices=["run", "draw"])
-    parser.add_argument(
-        "--seeds", nargs="+", type=int, default=list(REPORTED[: LCBENCH.repetitions])
-    )
-    asked = parser.parse_args(given)
-    run(asked.seeds) if asked.command == "run" else draw()
-
-
 if __name__ == "__main__":
-    main()
+    draw()
