@@ -8,9 +8,10 @@ With `--mutate`, valid inputs are changed at random (bytes, tokens, values of th
 targets in turn. Without it, one target is fuzzed coverage-guided with atheris (`pip install
 atheris`, libFuzzer for Python). Targets: replies and instructions of the wire, search spaces,
 run-configs, the key `settings`, the job files of asynchronous agents, and every file of a run
-directory that is read: ledger and its key, journals and their heads, checkpoint, releases, table of
-rounds, result and statement. For `records`, `state`, `rounds`, `result` and `statement` the
-checksums around a changed content are made right, so that the content itself is read. An
+directory that is read: ledger and its key, journals and their heads, the journal of all agents in
+one process, checkpoint, releases, table of rounds, result and statement. For `records`,
+`store-records`, `state`, `rounds`, `result` and `statement` the checksums around a changed content
+are made right, so that the content itself is read. An
 exception that is not the target's own, or more than 1 GiB of memory (with atheris), is a failure.
 `tests/flower/test_fuzz.py` runs the same targets on mutated seeds in the suite.
 """
@@ -24,6 +25,7 @@ import json
 import logging
 import os
 import random
+import shutil
 import sys
 import tempfile
 import time
@@ -46,6 +48,7 @@ from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import Ledger, LedgerError
 from flwr_fbo.runs.callbacks import RoundReport
 from flwr_fbo.runs.files import RunDirectoryError
+from flwr_fbo.runs.files.arrangement import arrange
 from flwr_fbo.runs.files.atomic import write_arrays
 from flwr_fbo.runs.files.checkpoint import Checkpoint, RunStore
 from flwr_fbo.runs.files.checks import LAYOUT, Chain, checksum, seal_object
@@ -54,8 +57,17 @@ from flwr_fbo.runs.files.journal import Journal, journal_path
 from flwr_fbo.runs.files.journal_check import JournalError, head_path
 from flwr_fbo.runs.files.releases import ReleaseFiles
 from flwr_fbo.runs.files.rounds import RoundTable
+from flwr_fbo.runs.files.simulation_store import SimulationStore
 from flwr_fbo.runs.files.statement import read_statement
-from flwr_fbo.runs.history import best_of_agent, by_round, read_evaluations
+from flwr_fbo.runs.history import (
+    best_of_agent,
+    by_round,
+    ended_a_run,
+    histories_in,
+    read_evaluations,
+    read_journal,
+)
+from flwr_fbo.runs.locations import store_path
 from flwr_fbo.runs.result import Result
 from flwr_fbo.runs.spec import RunSpec
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
@@ -178,6 +190,60 @@ def records(data: bytes) -> None:
         best_of_agent(0, found)
         by_round([found], 3)
         Journal(path, reading=True)
+    except JournalError:
+        pass
+    try:
+        ended_a_run(folder)
+        histories_in(folder)
+        read_journal(path)
+    except JournalError:
+        return
+
+
+def store(data: bytes) -> None:
+    """The journal of all agents in one process: read it, and append to what can be read."""
+    folder = scratch() / f"{os.getpid()}-store"
+    folder.mkdir(exist_ok=True)
+    path = store_path(folder)
+    path.write_bytes(data)
+    head_path(path).unlink(missing_ok=True)
+    try:
+        ended_a_run(folder)
+        book = SimulationStore(folder, None)
+        with book.group(5, [0, 1]):
+            book.append(1, "fit", {"x": 1})
+        book.close()
+        found = SimulationStore(folder, None, reading=True)
+        for agent in found.agents:
+            found.records(agent)
+        assert found.records(1).read("fit")[-1] == {"x": 1}
+    except JournalError:
+        return
+
+
+def store_records(data: bytes) -> None:
+    """Lines of JSON, each sealed as a line of that journal, and moved to a journal for each agent.
+
+    They are read as a report does.
+    """
+    chain = Chain()
+    header = b'{"kind":"journal","layout":%d,"run":"r","agent":"all"}' % LAYOUT
+    folder = scratch() / f"{os.getpid()}-store-records"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    lines = [chain.add(text) for text in [header, *data.split(b"\n")]]
+    store_path(folder).write_bytes(b"".join(lines))
+    try:
+        found = read_evaluations(folder, 2, "r")
+        best_of_agent(0, found[0])
+        by_round(found, 3)
+        assert arrange(folder, "r", shared=False) == []
+        assert read_evaluations(folder, 2, "r") == found
+    except JournalError:
+        store_path(folder).write_bytes(b"".join(lines))
+    try:
+        ended_a_run(folder)
+        histories_in(folder)
     except JournalError:
         return
 
@@ -371,6 +437,27 @@ def _valid_records() -> bytes:
     )
 
 
+def _valid_store() -> bytes:
+    folder = scratch() / f"{os.getpid()}-valid-store"
+    shutil.rmtree(folder, ignore_errors=True)
+    book = SimulationStore(folder, "r")
+    for round in range(2):
+        with book.group(round, range(2)):
+            for agent in range(2):
+                own = Evaluator(SPACE, lambda params, rng: 0.5, book.records(agent))
+                own(np.array([0.2, 0.4, 0.6]), round=round)
+    Evaluator(SPACE, lambda params, rng: 0.5, book.records(0))(np.array([0.2, 0.4, 0.6]), round=2)
+    book.close()
+    return book.path.read_bytes()
+
+
+def _valid_store_records() -> bytes:
+    lines = [json.loads(line) for line in _valid_store().splitlines()[1:]]
+    for line in lines:
+        del line["check"]
+    return b"\n".join(json.dumps(line, separators=(",", ":")).encode() for line in lines)
+
+
 def _valid_release() -> bytes:
     files = ReleaseFiles(scratch() / f"{os.getpid()}-valid-releases", RUN)
     files.write(np.eye(2), 0.5, 1)
@@ -454,6 +541,8 @@ TARGETS: dict[str, Target] = {
     "job": (job, [_valid_job, _valid_checkpoint]),
     "head": (head, [_valid_head]),
     "records": (records, [_valid_records]),
+    "store": (store, [_valid_store]),
+    "store-records": (store_records, [_valid_store_records]),
     "release": (release, [_valid_release]),
     "rounds": (rounds, [_valid_rounds, _valid_rows]),
     "result": (result, [_valid_result]),

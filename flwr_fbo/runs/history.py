@@ -10,6 +10,7 @@ initial points (round 0). A round without a successful evaluation does not chang
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import math
@@ -378,6 +379,21 @@ class _GrowingStore:
 _MARKER = b'"kind":"' + Evaluator.KIND.encode() + b'"'
 
 
+#: What Python raises for a record of other content than expected.
+_OF_CONTENT = (
+    ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError,
+)  # fmt: skip
+
+
+@contextlib.contextmanager
+def _records_of(path: Path) -> Iterator[None]:
+    """Raise JournalError where a record of a journal has other content than it must have."""
+    try:
+        yield
+    except _OF_CONTENT as error:
+        raise JournalError(f"{path} holds a line that is no record: {error!r}") from None
+
+
 def evaluations_in(text: bytes, path: Path) -> list[Evaluation]:
     """Return the evaluations of a line; none for a record of another kind."""
     try:
@@ -476,13 +492,19 @@ def histories_in(folder: Path) -> dict[str, list[Evaluation]]:
     if has_store(folder):
         store = SimulationStore(folder, None, reading=True)
         return {
-            journal_path(folder, n).stem: evaluations_of(store.records(n).read(Evaluator.KIND))
+            journal_path(folder, n).stem: _evaluations_of(store.records(n), store.path)
             for n in store.agents
         }
     return {
-        path.stem: evaluations_of(Journal(path, reading=True).read(Evaluator.KIND))
+        path.stem: _evaluations_of(Journal(path, reading=True), path)
         for path in journals_in(folder)
     }
+
+
+def _evaluations_of(records: Records, path: Path) -> list[Evaluation]:
+    """Return the evaluations of an agent's records, which a file holds."""
+    with _records_of(path):
+        return evaluations_of(records.read(Evaluator.KIND))
 
 
 def read_journal(path: Path) -> tuple[list[Evaluation], int]:
@@ -494,7 +516,7 @@ def read_journal(path: Path) -> tuple[list[Evaluation], int]:
     agent = agent_of_file(path.name)
     if agent is not None and not path.exists() and has_store(path.parent):
         store = SimulationStore(path.parent, None, reading=True)
-        return evaluations_of(store.records(agent).read(Evaluator.KIND)), store.lost
+        return _evaluations_of(store.records(agent), store.path), store.lost
     if path == store_path(path.parent) and path.exists():
         raise JournalError(
             f"{path} holds the records of all agents of a simulation: name one of them, such as "
@@ -503,7 +525,7 @@ def read_journal(path: Path) -> tuple[list[Evaluation], int]:
     if not path.is_file():
         raise FileNotFoundError(path)
     journal = Journal(path, reading=True)
-    return evaluations_of(journal.read(Evaluator.KIND)), journal.lost
+    return _evaluations_of(journal, path), journal.lost
 
 
 def ended_a_run(folder: Path) -> str:
@@ -520,7 +542,7 @@ def ended_a_run(folder: Path) -> str:
                 journal = Journal(path, reading=True)
         except JournalBusyError:
             continue
-        if found := _under_way(journal):
+        if found := _under_way(journal, path):
             return f"agent {int(path.stem.removeprefix('agent-'))}, {found}"
     return ""
 
@@ -541,19 +563,20 @@ def _ended_in(store: SimulationStore) -> str:
 def begun_in(store: SimulationStore) -> str:
     """Return which evaluation that was recorded before it began has no score."""
     for agent in sorted(store.with_begun):
-        if found := _under_way(store.records(agent)):
+        if found := _under_way(store.records(agent), store.path):
             return f"agent {agent}, {found}"
     return ""
 
 
-def _under_way(records: Records) -> str:
+def _under_way(records: Records, path: Path) -> str:
     """Return which evaluation of an agent was begun and has no score."""
-    made = {(e.round, e.play) for e in evaluations_of(records.read(Evaluator.KIND))}
-    for (round, _), begun in unfinished(records, made).items():
-        return f"round {round}, {begun[0]['params']}"
-    together = begun_together(records, Evaluator.BEGUN, Evaluator.INTERRUPTED) - made
-    for round, play in sorted(together):
-        return f"round {round}, one of the evaluations from {play} on"
+    with _records_of(path):
+        made = {(e.round, e.play) for e in evaluations_of(records.read(Evaluator.KIND))}
+        for (round, _), begun in unfinished(records, made).items():
+            return f"round {round}, {begun[0]['params']}"
+        together = begun_together(records, Evaluator.BEGUN, Evaluator.INTERRUPTED) - made
+        for round, play in sorted(together):
+            return f"round {round}, one of the evaluations from {play} on"
     return ""
 
 

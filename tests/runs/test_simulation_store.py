@@ -21,6 +21,7 @@ from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.runs.callbacks import Callback
 from flwr_fbo.runs.files import arrangement, simulation_store
 from flwr_fbo.runs.files.arrangement import arrange
+from flwr_fbo.runs.files.checks import LAYOUT, Chain
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.files.journal_check import JournalError
 from flwr_fbo.runs.files.simulation_store import SimulationStore
@@ -370,6 +371,49 @@ def test_an_evaluation_that_ends_the_process_in_a_group_is_found(tmp_path: Path)
     assert all(e.failed == (e.params["x"] > 0.9) for e in made)
     assert result.failures == sum(e.failed for e in made) > 0
     assert ended_a_run(run / "agents") == ""
+
+
+@pytest.mark.parametrize("kind", ["evaluation", "begun"])
+@pytest.mark.parametrize("shared", [True, False])
+def test_records_without_what_they_must_have_are_refused_by_every_reader(
+    kind: str, shared: bool, tmp_path: Path
+) -> None:
+    """Their checksums are right, so only their content says that they are no records."""
+    store = SimulationStore(tmp_path, "run")
+    store.append(0, kind, {"round": 0, "unit": [0.5], "plays": "x", "seconds": 0.0})
+    store.close()
+    if not shared:
+        arrange(tmp_path, "run", shared=False)
+    (path,) = tmp_path.glob("agent*.jsonl")
+    says = f"{path.name} holds a line that is no record"
+    if kind == "begun":
+        with pytest.raises(JournalError, match=says):
+            ended_a_run(tmp_path)
+    else:
+        with pytest.raises(JournalError, match=says):
+            histories_in(tmp_path)
+        with pytest.raises(JournalError, match=says):
+            read_journal(tmp_path / "agent-0000.jsonl")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"kind":"group","round":0,"agents":[[0,9223372036854775807]]}',
+        b'{"kind":"group","round":0,"agents":[[5,3]]}',
+        b'{"kind":"group","round":0,"agents":[[0,3],[2,5]]}',
+        b'{"kind":"group","round":0,"agents":[[-1,3]]}',
+        b'{"kind":"group","round":1e999,"agents":[[0,1]]}',
+        b'{"agent":%d,"kind":"fit"}' % 10**30,
+        b'{"agent":-1,"kind":"fit"}',
+    ],
+)
+def test_agents_that_no_run_can_have_are_refused(line: bytes, tmp_path: Path) -> None:
+    header = b'{"kind":"journal","layout":%d,"run":"run","agent":"all"}' % LAYOUT
+    chain = Chain()
+    store_path(tmp_path).write_bytes(chain.add(header) + chain.add(line))
+    with pytest.raises(JournalError, match="a line is not a record"):
+        SimulationStore(tmp_path, "run", reading=True)
 
 
 # -- the two arrangements ------------------------------------------------------------------------

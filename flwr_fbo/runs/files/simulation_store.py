@@ -31,6 +31,7 @@ its evaluations may have ended the process.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import logging
 import math
@@ -69,6 +70,8 @@ logger = logging.getLogger("flwr.fbo")
 
 #: The kinds of the lines around the records of a group.
 GROUP, GROUP_END = "group", "group-end"
+#: More agents than the memory of a machine holds. A line that names a higher number is damaged.
+MOST_AGENTS = 1 << 24
 #: Bytes of the file that are read at a time.
 BLOCK = 1 << 22
 #: Fewer records than this that took GROUP_SECONDS end a group.
@@ -96,7 +99,10 @@ class Group:
     @classmethod
     def of(cls, record: Mapping[str, Any]) -> Group:
         """Return the group that a line names."""
-        ranges = ((int(first), int(last)) for first, last in record["agents"])
+        ranges = [(int(first), int(last)) for first, last in record["agents"]]
+        ends = [0, *itertools.chain.from_iterable(ranges)]
+        if ends != sorted(ends) or ends[-1] >= MOST_AGENTS:
+            raise ValueError("the ranges of a group must be in order, and its agents few enough")
         return cls(
             int(record["round"]),
             frozenset(agent for first, last in ranges for agent in range(first, last + 1)),
@@ -147,7 +153,10 @@ def agent_of(text: bytes, path: Path) -> int | None:
     if not text.startswith(_AGENT):
         return None
     try:
-        return int(text[len(_AGENT) : text.index(b",")])
+        agent = int(text[len(_AGENT) : text.index(b",")])
+        if not 0 <= agent < MOST_AGENTS:
+            raise ValueError("no agent has this number")
+        return agent
     except ValueError:
         raise JournalError(f"{path}: a line is not a record. {ADVICE}") from None
 
@@ -235,7 +244,7 @@ class SimulationStore:
         try:
             record = json.loads(text)
             self.unfinished = Group.of(record) if record["kind"] == GROUP else None
-        except (ValueError, KeyError, TypeError, RecursionError):
+        except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
             raise JournalError(f"{self.path}: a line is not a record. {ADVICE}") from None
 
     def _mend(self) -> None:
