@@ -1,74 +1,76 @@
 """Kill a run at every step of its protocol, resume it, and see what was lost.
 
-    python benchmarks/faults.py [--quick] [--only WORDS] [--without-workers]
+    python benchmarks/faults.py [--quick] [--columns NAME ...] [--only WORDS] [--write]
 
 Each case forks a process that runs a federation and dies by SIGKILL (or finds the disk full, or
-read-only) at one step: before, after or in the middle of the n-th call of one function. The run
-is then resumed as `flwr-fbo resume` does, and these things must hold:
+read-only) at one step: before, after or in the middle of the n-th call of one function. With the
+engines `processes` and `auto` that call may be one of a worker's, and the simulation dies at that
+moment. The run is then resumed as `flwr-fbo resume` does, some runs with another engine, and these
+things must hold:
 
 1. the resumed run completes, with as many evaluations as one that nobody disturbed;
-2. no evaluation that ended and was recorded is made again; at most the one that was under way,
-   or had ended and was not yet recorded, is, or the quick ones of one round that are recorded
-   together;
+2. no evaluation that was recorded is made again. At most the evaluation under way in each process
+   is lost, and before it quick ones that took .05 s in all, as those are recorded together;
 3. the ledger has at least one charge for every release that was drawn, and its epsilon is
    within the budget; an agent's own ledger or journal likewise for every answer it gave;
 4. without server noise the evaluations are exactly those of an undisturbed run;
 5. a full or read-only disk is told in an error that names the file.
 
-Asynchronous agents, whose evaluations are made by workers, have steps of their own, and their
-workers are killed too: see worker_faults.py, which this command runs as well.
+Workers are killed too, and the process that forks them: see worker_faults.py, whose columns this
+command measures as well.
 
-Prints a table: cases by fault and strategy. Exits with 1 if anything did not hold.
+Prints a table of the cases by fault and column. `--write` saves the measured columns, and puts all
+that are saved into docs/evidence/reliability.md. Exits with 1 if anything did not hold.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import importlib
 import json
 import logging
 import os
 import signal
 import sys
-import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from flwr_fbo.clients.background import has_worker
-from flwr_fbo.core.space import Float
-from flwr_fbo.runs.files.journal import Journal, journal_path
-from flwr_fbo.runs.files.simulation_store import SimulationStore
-from flwr_fbo.runs.history import read_evaluations
-from flwr_fbo.runs.locations import has_store
+sys.path.insert(0, str(Path(__file__).parent))  # where processes find the tasks
+sys.path.insert(0, str(Path(__file__).parents[1]))
+
+from fault_kit import (
+    AGENTS,
+    HOST,
+    SIMULATION,
+    Case,
+    Step,
+    are_too_many,
+    charges,
+    count_releases,
+    drawn,
+    ends,
+    essence,
+    folder,
+    idle,
+    in_child,
+    install,
+    lost,
+    notes,
+)
+
+from benchmarks.pages import filled, table
+from flwr_fbo.simulation.process_agents import PROCESSES
 from flwr_fbo.simulation.simulate import resume, simulate_run
-from flwr_fbo.tasks import task
 
-AGENTS = 3
-#: Where the objective and the faults write down what really happened.
-NOTES = "FLWR_FBO_FAULT_NOTES"
-
-
-def note(word: str) -> None:
-    descriptor = os.open(Path(os.environ[NOTES]), os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
-    os.write(descriptor, f"{word}\n".encode())
-    os.close(descriptor)
-
-
-def climb(params: Any, partition: Any) -> float:
-    note(f"end {partition.index}")
-    return float(1.0 - (params["x"] - 0.3 - 0.05 * partition.index) ** 2)
-
-
-@task(space={"x": Float(0.0, 1.0)}, metric="height")
-def hill(params: Any, partition: Any) -> float:
-    return climb(params, partition)
-
+ROOT = Path(__file__).parents[1]
+SAVED = ROOT / "benchmarks" / "results" / "faults.json"
+PAGE = ROOT / "docs" / "evidence" / "reliability.md"
+MARK, ALL = "faults", "**all**"
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "dp-fts-de": {"strategy": "dp-fts-de", "epsilon": 6.0, "regions": 2, "accountant": "rdp"},
@@ -79,68 +81,82 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "fts-de": {"strategy": "dp-fts-de", "regions": 2},
     "fts": {"strategy": "fts"},
     "fts, local budgets": {"strategy": "fts", "local-epsilon": 8.0, "local-answers": 12},
-    "fed-pne": {"task": "faults:hill", "strategy": "fed-pne", "budget": 12},
+    "fed-pne": {"strategy": "fed-pne", "budget": 12},
     "ldp-ata": {"strategy": "ldp-ata", "budget": 9, "epsilon": 60.0, "epsilon-per-answer": 2.0,
                 "bound": 1.0, "noise-bound": 0.1},
+    "local-ts": {"strategy": "local-ts"},
 }  # fmt: skip
-#: An agent whose worker is given time enough to finish: a run as if it had none.
-ASYNCHRONOUS = "local-ts, asynchronous"
-STRATEGIES[ASYNCHRONOUS] = {"strategy": "local-ts", "answer-within": 60.0, "rounds": 2}
-QUICK = ["dp-fts-de", "fts, local budgets"]
+#: Strategies whose evaluations are recorded one by one, as they take longer than a group may.
+SLOW = {f"{name}, slow": name for name in ("dp-fts-de", "fts-de", "fed-pne")}
+STRATEGIES |= {
+    slow: {**STRATEGIES[name], "task": "fault_kit:slow_hill"} for slow, name in SLOW.items()
+}
 THOMPSON = {"rounds": 4, "initial-points": 2, "features": 8, "refit-every": 0}
+#: The engines of the runs that are killed, and their strategies.
+ENGINES = {
+    "inline": [
+        "dp-fts-de", "dp-fts-de, sampled", "fts-de", "fts", "fts, local budgets", "fed-pne",
+        "ldp-ata", "fts-de, slow", "fed-pne, slow",
+    ],
+    "processes": [
+        "dp-fts-de", "fts-de", "fts, local budgets", "fed-pne", "ldp-ata", "fed-pne, slow",
+    ],
+    # Slow enough for the pool, which makes the evaluations from the second round on.
+    "auto": ["dp-fts-de, slow", "fts-de, slow"],
+}  # fmt: skip
+QUICK = {
+    "inline": ["dp-fts-de", "fts, local budgets"], "processes": ["fts-de"], "auto": [],
+}  # fmt: skip
+#: The engine that continues a run, by its engine and the number of the call; else its own.
+CONTINUED = {("inline", 5): "processes", ("processes", 2): "inline"}
+#: Processes that evaluate at the same time.
+AT_ONCE = {"inline": 1, "processes": 2, "auto": 2, "pool's host": 2, "asynchronous": 1}
 
-
-def settings_of(name: str) -> dict[str, Any]:
-    own = STRATEGIES[name]
-    common: dict[str, Any] = {"task": "faults:hill", "agents": AGENTS, "seed": 3}
-    if own["strategy"] in ("dp-fts-de", "fts", "local-ts"):
-        common |= THOMPSON
-    return {**common, **own}
-
-
-@dataclass(frozen=True)
-class Step:
-    """A function of the protocol, and how to die there."""
-
-    name: str
-    where: str  # module:attribute path
-    when: str  # before, after, half, full, read-only
-
-
+ROUNDS = "flwr_fbo.strategies.rounds:Rounds"
 STORE = "flwr_fbo.runs.files.simulation_store:SimulationStore"
+CHECKPOINT = "flwr_fbo.runs.files.checkpoint:Checkpoint"
 KILLS = [
-    Step("run directory made", "flwr_fbo.simulation.engine:serve", "before"),
-    Step("before the ledger's header", "flwr_fbo.privacy.ledger:Ledger.create", "before"),
-    Step("after the ledger's header", "flwr_fbo.privacy.ledger:Ledger.create", "after"),
+    Step("before a run's first round", "flwr_fbo.simulation.engine:serve", "before"),
+    Step("before the ledger is made", "flwr_fbo.privacy.ledger:Ledger.create", "before"),
+    Step("after the ledger is made", "flwr_fbo.privacy.ledger:Ledger.create", "after"),
+    Step("before agents are asked", f"{ROUNDS}._ask_here", "before"),
+    Step("after all agents have answered", f"{ROUNDS}._checked", "before"),
+    Step("after replies, before the round is closed", f"{ROUNDS}._checked", "after"),
+    Step("before a charge", "flwr_fbo.privacy.ledger:Ledger.charge", "before"),
+    Step("in the middle of a charge's line", "flwr_fbo.privacy.ledger:_write", "half"),
+    Step("after a charge, before its noise", "flwr_fbo.privacy.ledger:Ledger.charge", "after"),
+    Step("after the noise is drawn", "flwr_fbo.privacy.mechanisms:GaussianSum.release", "after"),
+    Step("before a checkpoint", f"{CHECKPOINT}.save", "before"),
+    Step("in the middle of a checkpoint", "flwr_fbo.runs.files.atomic:np.savez", "half"),
     Step(
-        "before agents are asked",
-        "flwr_fbo.simulation.in_process_agents:InProcessAgents.answer",
+        "before a checkpoint's rename", "flwr_fbo.runs.files.atomic:Path.replace", "before",
+        of="checkpoint.tmp",
+    ),
+    Step("after a checkpoint", f"{CHECKPOINT}.save", "after"),
+    Step(
+        "before the table of rounds is written",
+        "flwr_fbo.runs.files.rounds:RoundTable._append", "before",
+    ),
+    Step("before an evaluation", "flwr_fbo.core.evaluation:Evaluator._guarded", "before"),
+    Step("after an evaluation", "flwr_fbo.core.evaluation:Evaluator._guarded", "after"),
+    Step("in the middle of a record", "flwr_fbo.runs.files.journal:_write_all", "half"),
+    Step("after an agent's record", "flwr_fbo.runs.files.journal:Journal.append", "after"),
+    Step("after an agent's record in the journal of all", f"{STORE}.append", "after"),
+    Step("before a group of agents is written", f"{STORE}._end_group", "before"),
+    Step("after a group of agents is written", f"{STORE}._end_group", "after"),
+    Step("after records are written, before the head", f"{STORE}._write_head", "before"),
+    Step(
+        "before an agent's reply", "flwr_fbo.clients.tuning_client:TuningClient._answer", "after"
+    ),
+    Step(
+        "before each agent has a journal of its own", "flwr_fbo.runs.files.arrangement:_split",
         "before",
     ),
     Step(
-        "after agents, before replies",
-        "flwr_fbo.simulation.in_process_agents:InProcessAgents.answer",
+        "after each agent has a journal of its own", "flwr_fbo.runs.files.arrangement:_split",
         "after",
     ),
-    Step("after replies, before close", "flwr_fbo.strategies.rounds:Rounds._checked", "after"),
-    Step("before a charge", "flwr_fbo.privacy.ledger:Ledger.charge", "before"),
-    Step("in the middle of a charge", "flwr_fbo.privacy.ledger:_write", "half"),
-    Step("after a charge", "flwr_fbo.privacy.ledger:Ledger.charge", "after"),
-    Step("after the noise is drawn", "flwr_fbo.privacy.mechanisms:GaussianSum.release", "after"),
-    Step("before a checkpoint", "flwr_fbo.runs.files.checkpoint:Checkpoint.save", "before"),
-    Step("in the middle of a checkpoint", "flwr_fbo.runs.files.atomic:np.savez", "half"),
-    Step("before a checkpoint's rename", "flwr_fbo.runs.files.atomic:Path.replace", "before"),
-    Step("after a checkpoint", "flwr_fbo.runs.files.checkpoint:Checkpoint.save", "after"),
-    Step("in the table of rounds", "flwr_fbo.runs.files.rounds:RoundTable._append", "before"),
-    Step("before an evaluation", "flwr_fbo.core.evaluation:Evaluator._score", "before"),
-    Step("evaluated, not recorded", "flwr_fbo.core.evaluation:Evaluator._score", "after"),
-    Step("in the middle of a record", "flwr_fbo.runs.files.journal:_write_all", "half"),
-    Step("recorded, not answered", f"{STORE}.append", "after"),
-    Step("before a group is written", f"{STORE}._end_group", "before"),
-    Step("after a group is written", f"{STORE}._end_group", "after"),
-    Step("written, not in the head", f"{STORE}._write_head", "before"),
-    Step("before an agent's reply", "flwr_fbo.clients.tuning_client:TuningClient._answer", "after"),
-]
+]  # fmt: skip
 DISKS = [
     Step("disk full: charge", "flwr_fbo.privacy.ledger:_write", "full"),
     Step("disk full: checkpoint", "flwr_fbo.runs.files.atomic:np.savez", "full"),
@@ -150,295 +166,272 @@ DISKS = [
     Step("read-only: checkpoint", "flwr_fbo.runs.files.atomic:np.savez", "read-only"),
 ]
 
-
-def install(step: Step, number: int) -> None:
-    """Make the n-th call of a function the last thing that this process does."""
-    module, _, path = step.where.partition(":")
-    *owners, name = path.split(".")
-    owner: Any = importlib.import_module(module)
-    for attribute in owners:
-        owner = getattr(owner, attribute)
-    plain = getattr(owner, name)
-    kept = owner.__dict__.get(name) if isinstance(owner, type) else None
-    calls = [0]
-
-    def faulty(*args: Any, **named: Any) -> Any:
-        if args and isinstance(args[-1], bytes) and not args[-1].strip():
-            return plain(*args, **named)  # a journal making sure of room
-        if name == "replace" and args[0].name != "checkpoint.tmp":
-            return plain(*args, **named)  # the files of a run that is not begun yet
-        calls[0] += 1
-        if calls[0] != number:
-            return plain(*args, **named)
-        if step.when == "half":
-            _half(plain, args)
-        if step.when in ("full", "read-only"):
-            note("failed")
-            if step.when == "full":
-                with contextlib.suppress(Exception):
-                    _half(plain, args)
-            code = errno.ENOSPC if step.when == "full" else errno.EROFS
-            raise OSError(code, os.strerror(code))
-        if step.when == "after":
-            plain(*args, **named)
-        note("killed")
-        return os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(owner, name, staticmethod(faulty) if isinstance(kept, classmethod) else faulty)
+#: The columns of the table: engines, and processes that are killed beside the simulation.
+ORDER = ["inline", "processes", "auto", "pool's worker", "pool's host", "asynchronous"]
+#: By column and step: cases, failed cases, and the most evaluations lost in one.
+Counts = dict[str, dict[str, list[int]]]
+#: The evaluations of a run that nobody disturbed, and how many there were.
+Undisturbed = tuple[list[list[tuple[Any, ...]]], int]
 
 
-def _half(plain: Callable[..., Any], args: tuple[Any, ...]) -> None:
-    """Do half of a write."""
-    *target, data = args
-    if isinstance(data, bytes):
-        plain(*target, data[: len(data) // 2])
-    else:  # np.savez(file, ...)
-        args[0].write(b"PK\x03\x04 half a checkpoint")
-        args[0].flush()
+def settings_of(name: str) -> dict[str, Any]:
+    own = STRATEGIES[name]
+    common: dict[str, Any] = {"task": "fault_kit:hill", "agents": AGENTS, "seed": 3}
+    if own["strategy"] in ("dp-fts-de", "fts", "local-ts"):
+        common |= THOMPSON
+    return {**common, **own}
 
 
-def count_releases() -> None:
-    """Note every noise that is drawn: the truth that ledgers must not be below."""
-    from flwr_fbo.methods.ldp import agent
-    from flwr_fbo.privacy import mechanisms
-
-    draw, answer = mechanisms.GaussianSum.release, agent._reply
-
-    def drawn(*args: Any, **named: Any) -> Any:
-        note("release")
-        return draw(*args, **named)
-
-    def left(reward: float) -> Any:
-        note(f"left {reward}")  # an answer that is given twice is one answer
-        return answer(reward)
-
-    mechanisms.GaussianSum.release = drawn  # type: ignore[method-assign]
-    agent._reply = left
+def start(settings: dict[str, Any], engine: str, run: Path) -> None:
+    logging.disable()
+    simulate_run(settings, engine, run)
 
 
-def in_child(work: Callable[[], None]) -> tuple[int, str]:
-    """Run in a forked process: how it ended, and what it said when it failed."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        code = 0
-        try:
-            os.close(reading)
-            work()
-        except BaseException as error:
-            os.write(writing, f"{type(error).__name__}: {error}".encode()[:4000])
-            code = 1
-        os._exit(code)
-    os.close(writing)
-    with os.fdopen(reading, errors="replace") as said:
-        text = said.read()
-    _, status = os.waitpid(pid, 0)
-    return os.waitstatus_to_exitcode(status), text
-
-
-@dataclass
-class Case:
-    """One fault in one strategy, and what did not hold."""
-
-    step: Step
-    strategy: str
-    number: int
-    reached: bool = True
-    faults: list[str] = field(default_factory=list)
-
-
-@contextlib.contextmanager
-def folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
-        os.environ[NOTES] = str(Path(name) / "notes")
-        Path(os.environ[NOTES]).touch()
-        yield Path(name)
-
-
-def idle(run: Path) -> None:
-    """Wait until no worker is at work, as one may be that outlived what started it."""
-    while any(has_worker(path) for path in (run / "agents").glob("agent-????.jsonl")):
-        time.sleep(0.02)
-
-
-def notes() -> list[str]:
-    return Path(os.environ[NOTES]).read_text().splitlines()
-
-
-def records(run: Path, agent: int, kind: str = "evaluation") -> list[dict[str, Any]]:
-    if has_store(run / "agents"):
-        return SimulationStore(run / "agents", None, reading=True).records(agent).read(kind)
-    return Journal(journal_path(run / "agents", agent), reading=True).read(kind)
-
-
-def essence(run: Path) -> list[list[tuple[Any, ...]]]:
-    """The evaluations of each agent: round, play, point and score."""
-    histories = read_evaluations(run / "agents", AGENTS)
-    return [[(e.round, e.play, tuple(e.unit), e.score) for e in history] for history in histories]
-
-
-def made(run: Path) -> int:
-    """How many evaluations are recorded."""
-    return sum(len(history) for history in essence(run))
-
-
-def most_lost(strategy: str, evaluations: list[list[tuple[Any, ...]]]) -> int:
-    """How many evaluations a kill may lose: the one under way, or a round's group of quick ones."""
-    if strategy == ASYNCHRONOUS:
-        return 1
-    return max(Counter(e[0] for history in evaluations for e in history).values())
-
-
-def charges(path: Path) -> int:
-    return path.read_text().count('"event"') if path.exists() else 0
-
-
-def undisturbed(strategy: str) -> tuple[list[list[tuple[Any, ...]]], int]:
+def undisturbed(settings: dict[str, Any]) -> Undisturbed:
     """What a run that nobody disturbs evaluates, and how often it evaluates."""
     with folder() as here:
-        code, said = in_child(lambda: _start(strategy, here / "run"))
+
+        def work() -> None:
+            start(settings, "inline", here / "run")
+            (here / "modules").write_text("\n".join(sys.modules))
+
+        code, said = in_child(work)
         assert code == 0, said
-        return essence(here / "run"), len(notes())
+        for name in (here / "modules").read_text().splitlines():
+            with contextlib.suppress(ImportError):
+                importlib.import_module(name)  # here, so that no other child has to
+        return essence(here / "run"), len(ends(notes()))
 
 
-def _start(strategy: str, run: Path) -> None:
-    logging.disable()
-    simulate_run(settings_of(strategy), "inline", run)
+def broken(
+    case: Case, settings: dict[str, Any], engine: str, run: Path, victim: str
+) -> tuple[int, str]:
+    """Run a federation that breaks at the step of a case: how it ended, and what it said."""
+
+    def work() -> None:
+        count_releases()
+        install(case.step, case.number, victim)
+        start(settings, engine, run)
+
+    ended = in_child(work)
+    idle(run)
+    case.reached = bool({"killed", "failed"}.intersection(notes()))
+    return ended
 
 
-def try_case(step: Step, strategy: str, number: int, expected: Any) -> Case:
-    case = Case(step, strategy, number)
+def resumed(case: Case, engine: str, run: Path) -> dict[str, Any]:
+    """Resume a run, and return its result, which is empty where it cannot be resumed."""
+
+    def work() -> None:
+        logging.disable()
+        count_releases()
+        found = resume(run, engine=engine).to_dict()
+        (run.parent / "result").write_text(json.dumps(found))
+
+    code, said = in_child(work)
+    if code != 0:
+        case.faults.append(f"cannot be resumed: {said}")
+        return {}
+    result: dict[str, Any] = json.loads((run.parent / "result").read_text())
+    return result
+
+
+def try_case(case: Case, engine: str, expected: Undisturbed, victim: str = SIMULATION) -> Case:
+    """Break a simulation, resume it, and check what became of it."""
     with folder() as here:
-        run = here / "run"
-
-        def broken() -> None:
-            logging.disable()
-            count_releases()
-            install(step, number)
-            _start(strategy, run)
-
-        code, said = in_child(broken)
-        idle(run)
-        before = notes()
-        killed = step.when in ("before", "after", "half")
-        if killed and code != -signal.SIGKILL:
-            case.reached = False
-            if code != 0:
-                case.faults.append(f"ended with {code}: {said}")
+        run, settings = here / "run", settings_of(case.strategy)
+        code, said = broken(case, settings, engine, run, victim)
+        _check_end(case, code, said, victim)
+        if not case.reached:
             return case
-        if not killed:
-            _check_disk(case, code, said)
-            if not case.reached:
-                return case
-        done = made(run)
-        result: dict[str, Any] = {}
-
-        def resumed() -> None:
-            logging.disable()
-            count_releases()
-            found = resume(run, engine="inline").to_dict()
-            (here / "result").write_text(json.dumps(found))
-
-        code, said = in_child(resumed)
-        if code != 0:
-            case.faults.append(f"cannot be resumed: {said}")
-            return case
-        result = json.loads((here / "result").read_text())
-        _check(case, result, run, done, before, expected)
+        before, agents_own = lost(run, notes()), code == 0
+        result = resumed(case, CONTINUED.get((engine, case.number), engine), run)
+        if result:
+            _check(case, result, run, before, agents_own, expected)
     return case
 
 
-def _check_disk(case: Case, code: int, said: str) -> None:
-    """A run on a bad disk ends with an error that names a file; an agent's goes on without it."""
-    if code == 0:
-        case.reached = "journal" in case.step.name
-    elif not ("written" in said and "/run/" in said):
-        case.faults.append(f"an error that does not help: {said}")
+def _check_end(case: Case, code: int, said: str, victim: str) -> None:
+    """Check how the broken simulation ended."""
+    if not case.reached:
+        expected = code == 0
+    elif case.step.when in ("full", "read-only"):
+        at_agent = "local-epsilon" in STRATEGIES[case.strategy] or "journal" in case.step.name
+        named = "written" in said and "/run/" in said
+        expected = named or (code == 0 and at_agent)  # an agent's error does not end the run
+    elif victim == HOST:
+        expected = code == 1 and "flwr-fbo resume" in said
+    else:
+        expected = code == -signal.SIGKILL
+    if not expected:
+        case.faults.append(f"ended with {code}: {said}")
 
 
 def _check(
-    case: Case, result: dict[str, Any], run: Path, done: int, before: list[str], expected: Any
+    case: Case,
+    result: dict[str, Any],
+    run: Path,
+    before: list[float],
+    agents_own: bool,
+    expected: Undisturbed,
 ) -> None:
+    """Check a resumed run; ``agents_own`` where the fault was an error of one agent."""
     evaluations, calls = expected
-    lost_journal = case.step.name == "disk full: journal"
-    if not result["complete"] and not lost_journal:
+    if not result["complete"] and not agents_own:
         case.faults.append("the resumed run is not complete")
-    ended = sum(word.startswith("end") for word in before)
-    if not 0 <= ended - done <= most_lost(case.strategy, evaluations):
-        case.faults.append(f"{ended} evaluations ended, {done} recorded")
-    again = sum(word.startswith("end") for word in notes()) - (ended - done)
-    recorded = made(run)
-    if again != recorded:
-        case.faults.append(f"{again} evaluations were paid for, {recorded} are recorded")
-    keys = [[e[:2] for e in history] for history in essence(run)]
-    if any(len(set(history)) != len(history) for history in keys):
-        case.faults.append("an evaluation was made twice")
-    central = charges(run / "ledger.jsonl")
-    own = sum(charges(path) for path in (run / "agents").glob("*.privacy.jsonl"))
-    answers = sum(len(records(run, agent, "ldp-answer")) for agent in range(AGENTS))
-    drawn = notes().count("release") + len({w for w in notes() if w.startswith("left")})
-    if central + own + answers < drawn:
-        case.faults.append(f"{drawn} releases, {central} + {own} + {answers} charges")
-    budget = settings_of(case.strategy).get("epsilon")
-    if budget and central and result["epsilon"] > budget:
-        case.faults.append(f"epsilon {result['epsilon']} of {budget}")
-    noisy = central or own or answers
-    if not noisy and not lost_journal and essence(run) != evaluations:
+    case.lost = len(before)
+    if are_too_many(before, AT_ONCE[case.column]):
+        case.faults.append(f"evaluations of {before} s were lost")
+    again = len(lost(run, notes())) - len(before)
+    if again:
+        case.faults.append(f"{again} recorded evaluations were made again")
+    check_books(case, result, run)
+    recorded = sum(map(len, essence(run)))
+    noisy = charges(run) > 0
+    if not noisy and not agents_own and essence(run) != evaluations:
         case.faults.append("the evaluations are not those of an undisturbed run")
-    if not own and not lost_journal and recorded != calls:
+    local = any((run / "agents").glob("*.privacy.jsonl"))
+    if not local and not agents_own and recorded != calls:
         case.faults.append(f"{recorded} evaluations, {calls} in an undisturbed run")
 
 
-def matrix(
-    numbers: tuple[int, ...],
-    only: str,
-    names: Iterable[str],
+def check_books(case: Case, result: dict[str, Any], run: Path) -> None:
+    """Check that no evaluation is recorded twice, and that every release is charged."""
+    keys = [[e[:2] for e in history] for history in essence(run)]
+    if any(len(set(history)) != len(history) for history in keys):
+        case.faults.append("an evaluation was made twice")
+    releases, charged = drawn(notes()), charges(run)
+    if charged < releases:
+        case.faults.append(f"{releases} releases, {charged} charges")
+    budget = settings_of(case.strategy).get("epsilon")
+    if budget and (run / "ledger.jsonl").exists() and result["epsilon"] > budget:
+        case.faults.append(f"epsilon {result['epsilon']} of {budget}")
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The part of the matrix that is measured."""
+
+    quick: bool = False
+    only: str = ""
+
+    @property
+    def numbers(self) -> tuple[int, ...]:
+        return (2,) if self.quick else (1, 2, 5)
+
+
+def try_steps(
+    column: str,
+    name: str,
     steps: Sequence[Step],
-    known: Any = None,
+    selection: Selection,
+    try_one: Callable[[Case, Undisturbed], Case],
 ) -> list[Case]:
-    cases = []
-    for strategy in names:
-        expected = known or undisturbed(strategy)
-        for step in steps:
-            if only in step.name or only in strategy:
-                cases += [try_case(step, strategy, n, expected) for n in numbers]
+    """Try all steps in a strategy, print each case that failed, and return those that happened."""
+    cases: list[Case] = []
+    expected = undisturbed(settings_of(name))
+    for step in steps:
+        for number in selection.numbers if selection.only in step.name else ():
+            case = try_one(Case(step, name, number, column), expected)
+            if case.faults:
+                print(failure(case), flush=True)
+            if case.reached or case.faults:
+                cases.append(case)
+    print(f"{column}, {name}: {len(cases)} cases", file=sys.stderr, flush=True)
     return cases
 
 
-def report(cases: list[Case], steps: Sequence[Step]) -> bool:
-    """Print cases by step; whether all is well."""
-    reached = [c for c in cases if c.reached or c.faults]
-    print(f"{'fault':<34}{'cases':>7}{'failed':>8}")
-    for step in steps:
-        mine = [c for c in reached if c.step == step]
-        print(f"{step.name:<34}{len(mine):>7}{sum(bool(c.faults) for c in mine):>8}")
-    failed = [c for c in reached if c.faults]
-    print(f"{'all':<34}{len(reached):>7}{len(failed):>8}")
-    for c in failed:
-        print(f"FAILED {c.step.name}, {c.strategy}, call {c.number}: {'; '.join(c.faults)}")
-    return not failed
+def of_engine(engine: str, selection: Selection) -> list[Case]:
+    """Break simulations with an engine."""
+    cases: list[Case] = []
+    for name in (QUICK if selection.quick else ENGINES)[engine]:
+        cases += try_steps(
+            engine, name, [*KILLS, *DISKS], selection,
+            lambda case, expected: try_case(case, engine, expected),
+        )  # fmt: skip
+    return cases
+
+
+# -- the table ---------------------------------------------------------------------------------
+
+
+def failure(case: Case) -> str:
+    return (
+        f"FAILED {case.column}, {case.step.name}, {case.strategy}, call {case.number}: "
+        f"{'; '.join(case.faults)}"
+    )
+
+
+def counted(cases: Iterable[Case]) -> Counts:
+    """How many cases there were, how many failed, and the most evaluations lost in one."""
+    found: Counts = {}
+    for case in cases:
+        counts = found.setdefault(case.column, {}).setdefault(case.step.name, [0, 0, 0])
+        counts[0] += 1
+        counts[1] += bool(case.faults)
+        counts[2] = max(counts[2], case.lost)
+    return found
+
+
+def lines(saved: Counts, steps: Iterable[str]) -> list[str]:
+    """The saved counts as a table of Markdown."""
+    columns = [column for column in ORDER if column in saved]
+    rows = []
+    for name in [*dict.fromkeys(steps), ALL]:
+        cells = {
+            column: [counts for step, counts in saved[column].items() if name in (step, ALL)]
+            for column in columns
+        }
+        everything = [counts for found in cells.values() for counts in found]
+        if everything:
+            rows.append({
+                "fault": name,
+                **{column: sum(c[0] for c in found) or None for column, found in cells.items()},
+                "cases": sum(counts[0] for counts in everything),
+                "failed": sum(counts[1] for counts in everything),
+            })  # fmt: skip
+    return table(rows)
+
+
+def all_steps() -> list[str]:
+    """The names of all steps, in the order of the table."""
+    import worker_faults
+
+    return [step.name for step in (*KILLS, *worker_faults.STEPS, *DISKS)]
+
+
+def with_table(page: str, saved: Path) -> str:
+    """A page with the table of the saved columns."""
+    return filled(page, MARK, lines(json.loads(saved.read_text()), all_steps()))
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="two strategies, the second call")
-    parser.add_argument("--only", default="", help="steps or strategies with these words")
-    parser.add_argument("--without-workers", action="store_true", help="no asynchronous agents")
-    arguments = parser.parse_args()
-    sys.path.insert(0, str(Path(__file__).parent))  # where the task is found
-    quick, only = arguments.quick, arguments.only
-    names = QUICK if quick else [name for name in STRATEGIES if name != ASYNCHRONOUS]
-    started = time.monotonic()
-    steps = [*KILLS, *DISKS]
-    cases = matrix((2,) if quick else (1, 2, 5), only, names, steps)
-    if not arguments.without_workers:
-        import worker_faults
+    import worker_faults
 
-        cases += worker_faults.matrix(quick, only)
-        steps += worker_faults.STEPS
-    well = report(cases, steps)
-    print(f"{time.monotonic() - started:.0f} s")
-    sys.exit(0 if well else 1)
+    columns: dict[str, Callable[[Selection], list[Case]]] = {
+        **{engine: partial(of_engine, engine) for engine in ENGINES},
+        **worker_faults.COLUMNS,
+    }
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="few strategies, the second call")
+    parser.add_argument("--columns", nargs="+", default=ORDER, choices=ORDER)
+    parser.add_argument("--only", default="", help="steps with these words")
+    parser.add_argument("--write", action="store_true", help="into docs/evidence/reliability.md")
+    given = parser.parse_args()
+    os.environ[PROCESSES] = "2"
+    selection, started = Selection(given.quick, given.only), time.monotonic()
+    cases = [case for name in given.columns for case in columns[name](selection)]
+    found = counted(cases)
+    print("\n".join(lines(found, all_steps())))
+    failed = [case for case in cases if case.faults]
+    for case in failed:
+        print(failure(case))
+    print(f"{len(cases)} cases, {len(failed)} failed; {time.monotonic() - started:.0f} s")
+    if given.write:
+        saved = json.loads(SAVED.read_text()) if SAVED.exists() else {}
+        SAVED.write_text(json.dumps(saved | found, indent=0) + "\n")
+        PAGE.write_text(with_table(PAGE.read_text(), SAVED))
+    sys.exit(1 if failed else 0)
 
 
 if __name__ == "__main__":

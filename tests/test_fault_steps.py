@@ -1,8 +1,10 @@
-"""The steps at which the fault matrix kills a run are functions that exist."""
+"""The fault matrix: its steps are functions that exist, and the page says what was measured."""
 
 from __future__ import annotations
 
 import importlib
+import json
+import re
 from functools import reduce
 from pathlib import Path
 from types import ModuleType
@@ -20,9 +22,40 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
 
 def test_every_step_names_a_function(modules: tuple[ModuleType, ModuleType]) -> None:
     faults, worker_faults = modules
-    steps = [*faults.KILLS, *faults.DISKS, *worker_faults.STEPS]
+    steps = [*faults.KILLS, *faults.DISKS, *worker_faults.STEPS, *worker_faults.POOLED]
     assert len(steps) > 30
     for step in steps:
         module, _, path = step.where.partition(":")
         found = reduce(getattr, path.split("."), importlib.import_module(module))
         assert callable(found), step.name
+
+
+def test_the_page_says_what_was_measured(modules: tuple[ModuleType, ModuleType]) -> None:
+    faults, worker_faults = modules
+    page = faults.PAGE.read_text()
+    assert faults.with_table(page, faults.SAVED) == page
+    saved = json.loads(faults.SAVED.read_text())
+    assert set(saved) <= {*faults.ENGINES, *worker_faults.COLUMNS}
+    assert {*faults.ENGINES, "pool's worker", "pool's host"} <= set(saved)
+    counts = [step for column in saved.values() for step in column.values()]
+    (cases,) = re.findall(r"\| \[a process killed.*?\| ([\d,]+) \| none failed", page)
+    assert int(cases.replace(",", "")) == sum(step[0] for step in counts)
+    assert sum(step[1] for step in counts) == 0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "processes", "too_many"),
+    [
+        ([], 1, False),
+        ([900.0], 1, False),
+        ([900.0, 900.0], 1, True),
+        ([900.0, 900.0], 2, False),
+        ([0.02, 0.02, 900.0], 1, False),
+        ([0.03, 0.03, 900.0], 1, True),
+    ],
+)
+def test_what_a_kill_may_lose(
+    modules: tuple[ModuleType, ModuleType], seconds: list[float], processes: int, too_many: bool
+) -> None:
+    kit = importlib.import_module("fault_kit")
+    assert kit.are_too_many(seconds, processes) == too_many

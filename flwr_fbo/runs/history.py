@@ -14,6 +14,7 @@ import contextlib
 import itertools
 import json
 import math
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -409,6 +410,11 @@ def evaluations_in(text: bytes, path: Path) -> list[Evaluation]:
     return evaluations
 
 
+def _is_number(value: object) -> bool:
+    """Return whether a value of JSON is a number that a float can hold."""
+    return type(value) is float or (type(value) is int and abs(value) <= sys.float_info.max)
+
+
 def _is_whole(e: Evaluation) -> bool:
     """Return whether the values of an evaluation have the types that readers rely on."""
     numbers = [x for x in (e.score, e.regret) if x is not None]
@@ -420,7 +426,7 @@ def _is_whole(e: Evaluation) -> bool:
         and isinstance(e.unit, list)
         and isinstance(e.failure, str)
         and isinstance(e.source, str)
-        and all(type(x) in (int, float) for x in [*numbers, *e.unit, e.seconds])
+        and all(map(_is_number, [*numbers, *e.unit, e.seconds]))
     )
 
 

@@ -396,6 +396,16 @@ def test_records_without_what_they_must_have_are_refused_by_every_reader(
             read_journal(tmp_path / "agent-0000.jsonl")
 
 
+@pytest.mark.parametrize("name", ["score", "regret"])
+def test_numbers_that_no_float_holds_are_refused(name: str, tmp_path: Path) -> None:
+    store = SimulationStore(tmp_path, "run")
+    evaluation = Evaluation(0, 0, {"x": 0.5}, [0.5], 1.0, regret=0.5, seconds=0.1)
+    store.append(0, "evaluation", {**vars(evaluation), name: 10**400})
+    store.close()
+    with pytest.raises(JournalError, match="no evaluation: a value is of a wrong type"):
+        read_evaluations(tmp_path, 1, "run")
+
+
 @pytest.mark.parametrize(
     "line",
     [
