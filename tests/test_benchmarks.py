@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections import OrderedDict
 from itertools import islice
 from pathlib import Path
@@ -67,6 +69,19 @@ def test_a_setup_that_is_read_for_every_message_is_noticed(monkeypatch: pytest.M
     # The first two: those after them send no message.
     found = failed(lambda: islice(guard.shell(), 2))
     assert found == ["calls of a message there and back, random search"]
+
+
+def test_a_collector_that_visits_all_agents_again_and_again_is_noticed() -> None:
+    # In a process of its own, as what else a process holds changes how often all is visited.
+    code = (
+        "from benchmarks import guard; from flwr_fbo.simulation import garbage\n"
+        "garbage.MANY_AGENTS = 10**9\n"
+        "print([found.name for found in guard.garbage() if not found.holds])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
+    assert done.stdout.decode().splitlines() == [
+        "['visits of all objects by the garbage collector, 4 rounds']"
+    ]
 
 
 def test_what_is_now_passes() -> None:
