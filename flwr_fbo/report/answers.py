@@ -48,7 +48,7 @@ def answers_html(run: Run) -> str:
 
 
 def main_baseline(savings: Mapping[str, Saving]) -> str | None:
-    """Return the baseline to speak of: the agent alone, if the run was compared with it."""
+    """Return the main baseline: the agent alone, if the run was compared with it."""
     for name in (*PREFERRED, *savings):
         if name in savings:
             return name

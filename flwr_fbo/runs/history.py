@@ -367,7 +367,7 @@ class _GrowingStore:
             self._compared = True
 
     def follow(self, store: SimulationStore) -> None:
-        """Go on reading after what this process has appended."""
+        """Continue to read after what this process has appended."""
         self.lines.check.chain, self.lines.end = store.chain.copy(), store.size
         self._compared = True
 

@@ -101,8 +101,8 @@ class PrintProgress(_Progress):
 class _AboveView(io.TextIOBase):
     """A stream whose lines appear above a live view.
 
-    In a process that was forked from the one that draws the view, it is the terminal itself: the
-    view's lock may be held for ever there.
+    In a forked process, lines go to the terminal itself. The view's lock may be held there without
+    an end, because the thread that holds the lock was not forked.
     """
 
     def __init__(self, console: Any, terminal: TextIO) -> None:

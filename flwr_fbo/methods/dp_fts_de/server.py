@@ -70,7 +70,7 @@ FINALISTS = 3
 POSTERIOR_FROM = 8
 #: The noise where nothing is released: far above any signal.
 UNKNOWN = 1e3
-#: Agents are sent no shared function whose noise is more than so many times its expected signal.
+#: Agents are not sent a shared function with more noise than this many times its expected signal.
 DROWNED = 2.0
 #: The length scale is learned with about so many random points, in so many designs at least and
 #: at most.

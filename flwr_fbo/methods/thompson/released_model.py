@@ -214,9 +214,9 @@ def mixed_kernel(space: Space, units: Array, additive: float) -> Array:
 def best_together(functions: Array, count: int, first: int) -> list[int]:
     """Return ``count`` different rows of functions (G, S) whose best is expected to be best.
 
-    Rows are added one by one to ``first``, each the one that raises the mean over functions of
-    the largest value the most. So rows that hedge against one another are chosen, and not
-    neighbours of the best row.
+    Rows are added to ``first`` one by one. Each added row raises the mean, over the functions, of
+    the largest value by the most. So the chosen rows differ from one another: neighbours of the
+    best row would add little.
     """
     chosen, largest = [first], functions[first]
     while len(chosen) < min(count, len(functions)):

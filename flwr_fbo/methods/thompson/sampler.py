@@ -282,7 +282,7 @@ class ThompsonSampler:
         return Proposal(unit, "initial")
 
     def _spreads(self, pending: int) -> bool:
-        """Return whether the next point is spread over the space, with so many under way."""
+        """Return whether the next point is spread over the space, with ``pending`` under way."""
         seen = len(self.own_model) + len(self._failures) + pending
         return seen < self.settings.spread_points and self.own_model.shared_function is None
 

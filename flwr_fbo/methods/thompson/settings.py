@@ -165,7 +165,7 @@ class ThompsonSettings(Settings):
         return bound if self.scale is None else math.hypot(bound, self.scale.max_norm)
 
     def evaluations_after(self, rounds: int) -> int:
-        """Return how many evaluations an agent makes before the start and in so many rounds."""
+        """Return the number of evaluations of an agent before the start and in T ``rounds``."""
         return self.initial_points + self.parallel * rounds
 
     def settings_for_more_rounds(self, planned: int, agents: int) -> dict[str, Any]:
