@@ -42,7 +42,8 @@ SIZES: dict[SizeName, Size] = {
 #: What the tables of where sharing pays come to.
 PAYS: Mapping[str, str] = {
     "own-a": "Sharing gains a little between rounds 5 and 15: .005 to .02, of an error of .2 to "
-    ".25. The gain of 10 parties is clear of chance from round 8 on, the others' hardly.",
+    ".25. The gain is clear of chance for 10 parties from round 5 on, and for 5 and 29 parties "
+    "around rounds 8 and 10.",
     "own-b": "With 30 parties sharing gains .02 in rounds 2 to 5, of an error of .08 to .13, and "
     "nothing by round 20. With 10 parties it gains little, and with 5 it costs. At the start it "
     "costs with any number, as agents begin in their own sub-region.",
