@@ -65,9 +65,6 @@ JOINED = {
     "ours, epsilon 2": {"epsilon": 2.0},
     "ours, epsilon 1": {"epsilon": 1.0},
 }
-#: Saved runs of the agent before it spread its first points and cut low scores, with epsilons at
-#: the papers' delta, have names that end so. They are printed until the same runs are made again.
-EARLIER = " (earlier)"
 #: Evaluations of every party before one joins, and of the one that joins.
 BEFORE, AFTER = 20, 10
 
@@ -359,9 +356,8 @@ def report() -> list[str]:
     """All tables."""
     lines: list[str] = ["### What is sent", "", *sent(), ""]
     for name in PARTIES:
-        mine = ("our agent, alone", f"our agent, alone{EARLIER}")
-        against = ("Optuna TPE, alone", "random search", "local TS", *mine)
-        for kind, others in (("run", against), ("join", ("alone", f"alone{EARLIER}"))):
+        against = ("Optuna TPE, alone", "random search", "local TS", "our agent, alone")
+        for kind, others in (("run", against), ("join", ("alone",))):
             made = table(kind, name, others)
             said = (
                 "all at the same time" if kind == "run" else f"one after {BEFORE} evaluations each"
