@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from itertools import chain, islice, zip_longest
 from pathlib import Path
 
@@ -26,7 +27,9 @@ def _home_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Let a worker that has nothing left take over tests of the others."""
+    """Let a worker that has nothing left take over tests of the others; hear Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if getattr(config.option, "dist", "no") == "load":  # what `-n` alone chooses
         config.option.dist = "worksteal"
 

@@ -496,7 +496,7 @@ def trained(grid, number):
         Message(RecordDict({"m": MetricRecord({"n": number})}), node, "train")
         for node in grid.get_node_ids()
     ]
-    replies = list(grid.send_and_receive(messages, timeout=120))
+    replies = list(grid.send_and_receive(messages, timeout=900))
     print("trained", number, sum(r.content["m"]["n"] for r in replies if r.has_content()))
 
 
