@@ -209,7 +209,11 @@ def written(page: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("command", choices=["run", "table", "page"])
     parser.add_argument("federations", nargs="*", choices=[*FEDERATIONS, []])
     parser.add_argument("--seeds", type=int, default=5)

@@ -107,7 +107,9 @@ def mixed_sampler(dimension: int, observations: int, seed: int = 0) -> ThompsonS
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--observations", type=int, default=70)
     parser.add_argument("--dimension", type=int, default=2)
     parser.add_argument("--features", type=int, default=100)

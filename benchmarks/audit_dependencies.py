@@ -76,7 +76,9 @@ def audit(pip_audit: str, requirements: list[str]) -> tuple[int, list[str]]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("extras", nargs="*")
     parser.add_argument("--pip-audit", default="pip-audit", help="where it is")
     arguments = parser.parse_args()

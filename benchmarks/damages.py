@@ -515,7 +515,9 @@ def rows(cases: list[Case]) -> list[dict[str, Any]]:
 
 def main() -> None:
     """Make the damages, print the table, and exit with 1 if any was silent."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--count", type=int, default=2000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--only", default="", help="strategies with this text in their name")

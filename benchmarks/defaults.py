@@ -295,7 +295,11 @@ def _gains(mine: dict[int, Array], other: dict[int, Array]) -> list[str]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
+    parser = argparse.ArgumentParser(
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("command", choices=["run", "join", "table", "page"])
     parser.add_argument("problem", nargs="?", choices=list(PARTIES))
     parser.add_argument("--seeds", type=int, default=3)

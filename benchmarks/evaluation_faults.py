@@ -244,7 +244,9 @@ def _order(row: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--engines", nargs="+", default=list(TIMEOUTS), choices=list(TIMEOUTS))
     parser.add_argument("--only", default="", help="kinds with these words")
     parser.add_argument("--write", action="store_true", help="into docs/evidence/reliability.md")

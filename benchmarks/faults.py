@@ -412,7 +412,9 @@ def main() -> None:
         **{engine: partial(of_engine, engine) for engine in ENGINES},
         **worker_faults.COLUMNS,
     }
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--quick", action="store_true", help="few strategies, the second call")
     parser.add_argument("--columns", nargs="+", default=ORDER, choices=ORDER)
     parser.add_argument("--only", default="", help="steps with these words")

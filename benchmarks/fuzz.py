@@ -634,7 +634,9 @@ def mutate_all(names: list[str], inputs: int, seed: int) -> int:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("target", nargs="?", choices=list(TARGETS))
     parser.add_argument("--runs", type=int, default=200_000)
     parser.add_argument("--seconds", type=int, default=300)

@@ -82,7 +82,9 @@ def regret(given: dict[str, Any], lie: str, share: float) -> float:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--functions", type=int, default=8)

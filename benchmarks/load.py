@@ -194,7 +194,9 @@ def stream(agents: int, features: int = 100, regions: int = 4) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("what", choices=["inline", "ray", "sum"])
     parser.add_argument("--agents", type=int, default=0)
     parser.add_argument("--rounds", type=int, default=0)

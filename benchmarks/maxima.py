@@ -196,7 +196,9 @@ def show_mixed(seeds: int) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--surfaces", type=int, default=100)
     parser.add_argument("--dimensions", type=int, nargs="*", default=[1, 2, 4, 6])
     parser.add_argument("--regret", action="store_true")

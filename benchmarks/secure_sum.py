@@ -90,7 +90,9 @@ def measure(agents: int, lost: int) -> dict[str, float]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, nargs="+", default=[10, 30, 100, 300, 1000])
     measure(5, 0)  # imports and caches
     print(

@@ -341,7 +341,9 @@ def report(found: dict[str, Any], faults: list[str], seed: int, minutes: float) 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--kills", type=int, default=30)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--seed", type=int, default=None, help="where unset, a random one")

@@ -230,7 +230,9 @@ def damage(kind: str, file: Path, old: Path, draw: random.Random) -> None:
 
 def main() -> None:
     """Measure, and print the tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=10_000)
     parser.add_argument("--flushed", type=int, default=1000, help="agents with a flush each time")
     parser.add_argument("--kills", type=int, default=40)

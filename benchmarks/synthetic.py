@@ -72,7 +72,9 @@ def curves_of(results: Sequence[dict[str, Any]]) -> NDArray[np.float64]:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--agents", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--functions", type=int, default=6)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import signal
 import sys
+from collections.abc import Callable
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,7 +64,6 @@ def _version(asked: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
 def _root(
     version: Annotated[
         bool,
@@ -85,7 +86,6 @@ def _root(
     """
 
 
-@app.command()
 def run(
     task: Annotated[
         str, typer.Argument(help="A built-in task, or module:attribute of a task of your own.")
@@ -171,7 +171,6 @@ def run(
             raise typer.Exit(_exit_code(result["stopped_early"]))
 
 
-@app.command()
 def resume(
     run_dir: Annotated[Path, typer.Argument(help="Directory of the run.")],
     rounds: Annotated[
@@ -213,7 +212,6 @@ def resume(
             raise typer.Exit(_exit_code(result.stopped_early))
 
 
-@app.command()
 def report(
     runs: Annotated[
         list[Path], typer.Argument(help="Directories of runs; several runs are compared.")
@@ -235,7 +233,6 @@ def report(
         print(write_report(runs, out))
 
 
-@app.command()
 def new(
     name: Annotated[str, typer.Argument(help="Name of the app and of its directory.")],
     publisher: Annotated[
@@ -255,14 +252,38 @@ def new(
         print(f"The app is in {root}. Next:\n\n    cd {root}\n    flwr run . --stream\n")
 
 
+def help_of(command: Callable[..., None]) -> str:
+    """Return a command's docstring with each paragraph on one line, for a terminal of any width."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
+
+
 def _exit_code(stopped_early: str) -> int:
     """Return the exit code of a run that is not complete."""
     return INTERRUPTED if stopped_early == "interrupted" else FAILED
 
 
-for command in (privacy, audit, tasks, data, strategies, doctor, cite, export, track):
-    app.command()(command)
-app.command(context_settings={"allow_extra_args": True, "ignore_unknown_options": True})(reproduce)
+app.callback(help=help_of(_root))(_root)
+for command in (
+    run,
+    resume,
+    report,
+    new,
+    privacy,
+    audit,
+    tasks,
+    data,
+    strategies,
+    doctor,
+    cite,
+    export,
+    track,
+):
+    app.command(help=help_of(command))(command)
+app.command(
+    help=help_of(reproduce),
+    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+)(reproduce)
 
 
 def main() -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -333,3 +335,18 @@ def test_help_has_the_words_of_flower_and_optuna() -> None:
     shown = " ".join(CliRunner().invoke(app, ["--help"]).stdout.split())
     for word in ("SuperNode", "ClientApp", "trial", "study", "Exit codes"):
         assert word in shown, word
+
+
+@pytest.mark.parametrize("command", [[], ["run"], ["privacy"], ["track"]])
+def test_help_fills_the_lines_of_a_narrow_terminal(
+    command: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A paragraph breaks where the terminal ends, and not where the source breaks it as well."""
+    width = 60
+    monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", width)
+    said = CliRunner().invoke(app, [*command, "--help"], color=False).output
+    text = said.partition("\u256d")[0]  # what stands above the first table
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = [line.strip() for line in paragraph.splitlines() if line.strip()]
+        for line, after in pairwise(lines):
+            assert len(line) + len(after.split()[0]) + 1 > width - 2, (line, after)
