@@ -77,8 +77,13 @@ def cell(source: str) -> dict[str, Any]:
     return {"cell_type": "code", "source": source, **empty}
 
 
-def executed(written: dict[str, Any]) -> dict[str, Any]:
-    """Return a notebook with what its cells print, run in a clean clone."""
+def executed(
+    written: dict[str, Any], programs: Path = Path(sys.executable).parent
+) -> dict[str, Any]:
+    """Return a notebook with what its cells print, run in a clean clone.
+
+    Cells of commands find their programs in the folder `programs` first.
+    """
     import nbclient
     import nbformat
 
@@ -87,7 +92,7 @@ def executed(written: dict[str, Any]) -> dict[str, Any]:
         home.mkdir()
         subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True)
         ours = {
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "HOME": str(home),
             "FLWR_HOME": str(home / ".flwr"),
             "FLWR_FBO_HOME": str(home / ".flwr-fbo"),
@@ -123,12 +128,16 @@ def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="tutorials; all unless told otherwise")
     parser.add_argument("--execute", action="store_true", help="run them")
+    parser.add_argument(
+        "--programs", type=Path, default=Path(sys.executable).parent,
+        help="folder whose programs the cells of commands run; where unset, this Python's",
+    )  # fmt: skip
     parser.add_argument("--out", type=Path, default=OUT, help="folder of the notebooks")
     asked = parser.parse_args(given)
     asked.out.mkdir(parents=True, exist_ok=True)
     for name in asked.names or names():
         made = notebook((TUTORIALS / f"{name}.md").read_text(encoding="utf-8"))
-        made = executed(made) if asked.execute else made
+        made = executed(made, asked.programs) if asked.execute else made
         path = asked.out / f"{name}.ipynb"
         path.write_text(json.dumps(made, indent=1) + "\n", encoding="utf-8")
         print(path)

@@ -1,6 +1,6 @@
 """Build wheel and sdist, look into them, and run the wheel in a fresh environment.
 
-python scripts/package.py          (needs `build`, which is among the `dev` extra)
+python scripts/package.py       (needs `build`, of the extra `dev`, and `uv`, which Flower brings)
 
 Run by `.ci/run`. The wheel is installed without extras, away from the source tree: what the
 command line and a simulation in process need must be among its own dependencies.
@@ -81,9 +81,10 @@ def try_wheel(wheel: Path, there: Path) -> None:
     """Install it where nothing else is, and do what a newcomer does first."""
     environment, elsewhere = there / "env", there / "elsewhere"
     elsewhere.mkdir()
-    run(sys.executable, "-m", "venv", str(environment))
+    uv = (sys.executable, "-m", "uv")
+    run(*uv, "venv", "-q", "--python", sys.executable, str(environment))
     programs = environment / ("Scripts" if os.name == "nt" else "bin")
-    run(str(programs / "python"), "-m", "pip", "install", "-q", str(wheel))
+    run(*uv, "pip", "install", "-q", "--python", str(programs / "python"), str(wheel))
     where = run(str(programs / "python"), "-c", "import flwr_fbo; print(flwr_fbo)", cwd=elsewhere)
     require(str(environment) in where, f"another flwr_fbo was imported: {where}")
     command = str(programs / "flwr-fbo")

@@ -3,7 +3,8 @@
 One environment is built the way the README says: a clean clone, and its first command. Each page
 then has a clone of its own as its directory, and its blocks run there in order. Blocks that cannot
 run there say why in a comment above them; their number is fixed here, so that none is left out
-unseen.
+unseen. Where FLWR_FBO_NOTEBOOKS says that the tutorials are executed as notebooks, as in `.ci/run`,
+tutorials of commands alone are left out here.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from pathlib import Path
 
 import pytest
 
+from docs import notebooks
 from docs.blocks import fixed_ports
 from tests.docs.pages import PAGES, ROOT, RUN, SHOWN, blocks, name_of
 from tests.flower.processes import free_ports
@@ -153,11 +155,30 @@ def make(folder: Path) -> None:
     (folder / "made").touch()
 
 
+def only_commands(page: Path) -> bool:
+    """Return whether a tutorial holds commands and an app's files, and no Python of its own.
+
+    `docs/notebooks.py --execute --programs FOLDER` then runs all of it with these programs, as this
+    test would, and not with the Python of the notebook.
+    """
+    runs = [b for b in blocks(page) if b.runs]
+    return page.parent == notebooks.TUTORIALS and all(
+        b.language == "sh" or (b.file is not None and "/" in b.file) for b in runs
+    )
+
+
+def test_tutorials_of_commands_alone() -> None:
+    """`.ci/run` executes these once, as notebooks."""
+    assert [p.stem for p in WITH_BLOCKS if only_commands(p)] == ["flower-app", "two-hospitals"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("page", WITH_BLOCKS, ids=name_of)
 def test_the_printed_code_runs_in_a_fresh_environment(
     page: Path, fresh: Fresh, tmp_path: Path
 ) -> None:
+    if os.environ.get("FLWR_FBO_NOTEBOOKS") and only_commands(page):
+        pytest.skip("a tutorial of commands alone: executed as a notebook, with these programs")
     folder, home = tmp_path / "flwr-fbo", tmp_path / "home"
     home.mkdir()
     subprocess.run(["git", "clone", "-q", str(fresh.clone), str(folder)], check=True)
