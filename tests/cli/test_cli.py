@@ -105,7 +105,7 @@ def test_a_task_of_ones_own_runs(tmp_path: Path) -> None:
     assert found["agents_best"][0]["params"].keys() == {"x"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(100)
 def test_through_flowers_simulation_engine(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_TASK)
     done = flwr_fbo(

@@ -45,7 +45,7 @@ def slow(params, partition):
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(300),
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
     pytest.mark.skipif(
         not (shutil.which("openssl") and shutil.which("ssh-keygen")),

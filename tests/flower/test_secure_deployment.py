@@ -68,7 +68,7 @@ def hill(params):
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(700),
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
     pytest.mark.skipif(
         not (shutil.which("openssl") and shutil.which("ssh-keygen")),

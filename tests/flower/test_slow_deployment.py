@@ -20,7 +20,7 @@ from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
 from tests.flower.slow_tasks import NOTES, allow, notes
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(90),
     pytest.mark.skipif(sys.platform == "win32", reason="workers need fork"),
 ]
 
