@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -67,6 +68,11 @@ def user_errors() -> Iterator[None]:
         what = "" if isinstance(error, RunDirectoryError) else "the run failed: "
         typer.echo(f"flwr-fbo: {what}{error}", err=True)
         raise typer.Exit(FAILED) from error
+
+
+def terminal_columns(stream: TextIO) -> int | None:
+    """Return how many columns the terminal of a stream has; None where it is not a terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
 
 
 @contextlib.contextmanager

@@ -200,10 +200,14 @@ def simulate_run(
     folder: Path | None,
     compare: Sequence[str | FBOStrategy] = (),
     progress: TextIO | None = None,
+    columns: int | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Simulate a run by kebab-case keys; return the result as JSON values, and its summary."""
+    """Simulate a run by kebab-case keys; return the result as JSON values, and its summary.
+
+    The summary fits into a terminal of so many columns; None breaks no line.
+    """
     result = _simulate(given, engine, folder, compare, progress)
-    return result.to_dict(), summary(result)
+    return result.to_dict(), summary(result, columns)
 
 
 def _simulate(

@@ -160,6 +160,23 @@ class TestInARun:
             assert saving.text in row
             assert str(saving.at_end) in row
 
+    @pytest.mark.parametrize("columns", [80, 90])
+    def test_the_summary_fits_into_a_narrow_terminal(self, compared: Result, columns: int) -> None:
+        """Commands and paths are not broken, so that they can be copied; nothing is left out."""
+        lines = summary(compared, columns).splitlines()
+        last = next(k for k, line in enumerate(lines) if line.startswith("  files"))
+        before, after = lines[:last], lines[last:]
+        assert max(len(line) for line in before) < columns
+        assert after == summary(compared).splitlines()[-len(after) :]
+        for name, saving in compared.savings.items():
+            scores, differences = (line for line in before if line.startswith(f"  {name} "))
+            assert saving.text in scores
+            assert str(saving.at_end) in differences
+            assert str(saving.over_run) in differences
+
+    def test_a_wide_terminal_has_the_table_of_a_file(self, compared: Result) -> None:
+        assert score_table(compared, 130) == score_table(compared)
+
     def test_a_single_run_says_how_to_compare(self, tmp_path: Path) -> None:
         result = simulate(hill, agents=2, rounds=1, run_dir=tmp_path / "run")
         assert result.savings == {}
