@@ -108,13 +108,21 @@ def _beside(*columns: list[str]) -> list[str]:
 
 def saved_text(savings: Mapping[str, Saving]) -> str:
     """Return in one sentence how many evaluations were saved; empty without a baseline."""
-    parts = [
+    others = [(name, s) for name, s in savings.items() if not _equal(s)]
+    same = [name for name, s in savings.items() if _equal(s)]
+    counts = [
         f"{s.ours}{'' if number else ' evaluations'} instead of {s.theirs} ({name})"
-        if s.ours != s.theirs
-        else f"the same number of evaluations ({name})"
-        for number, (name, s) in enumerate(savings.items())
+        for number, (name, s) in enumerate(others)
     ]
-    return f"The same score came after {listed(parts)}." if parts else ""
+    parts = [listed(counts)] if counts else []
+    if same:
+        parts.append(f"as many{'' if counts else ' evaluations'} as {listed(same)}")
+    return f"The same score came after {', and after '.join(parts)}." if parts else ""
+
+
+def _equal(saving: Saving) -> bool:
+    """Return whether the run and its baseline needed equally many evaluations."""
+    return saving.ours == saving.theirs
 
 
 def verdict_text(savings: Mapping[str, Saving]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,23 @@ class TestByHand:
         assert saving is not None
         assert (saving.score, saving.ours, saving.theirs) == (2.0, 3, 1)
         assert "3 evaluations instead of 1" in saved_text({"alone": saving})
+
+    def test_what_was_saved_is_one_sentence(self) -> None:
+        zero = Difference(0.0, 0.0, 0.0)
+        fewer = Saving(1.0, 9, 22, zero, zero, 3, 1, 1)
+        same = replace(fewer, theirs=9)
+        start = "The same score came after "
+        for savings, words in (
+            ({}, ""),
+            ({"alone": fewer}, f"{start}9 evaluations instead of 22 (alone)."),
+            ({"alone": same, "tpe": same}, f"{start}as many evaluations as alone and tpe."),
+            (
+                {"alone": same, "tpe": fewer, "random": fewer},
+                f"{start}9 evaluations instead of 22 (tpe) and 9 instead of 22 (random), and after "
+                "as many as alone.",
+            ),
+        ):
+            assert saved_text(savings) == words
 
     def test_the_interval_is_students_over_the_agents(self) -> None:
         gains = np.array([0.1, 0.3, 0.2, -0.1])
