@@ -52,7 +52,8 @@ def _task_text(row: Mapping[str, Any]) -> str:
 
 def data(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of data sets; where unset, all of them.")
+        list[str] | None,
+        typer.Argument(help="Names of data sets or of tasks; where unset, all data sets."),
     ] = None,
     data_dir: Annotated[
         Path | None,
@@ -67,8 +68,8 @@ def data(
 ) -> None:
     """List the data sets of the built-in tasks: where each is, or how to get it.
 
-    NAMES are names of data sets; without names, all data sets are listed. Exits with 1 when a
-    named data set is missing, or a checksum is wrong.
+    NAMES are names of data sets, or of tasks that need one; without names, all data sets are
+    listed. Exits with 1 when a named data set is missing, or a checksum is wrong.
 
     Example: flwr-fbo data landmine --fetch --verify
     """
@@ -76,7 +77,10 @@ def data(
         from flwr_fbo.tasks.listing import users_of_data
         from flwr_fbo.tasks.papers.data.store import sources_named, status
 
-        sources, users = sources_named(names or []), users_of_data()
+        users = users_of_data()
+        source_of = {task: source for source, needed in users.items() for task in needed}
+        wanted = [name if name in users else source_of.get(name, name) for name in names or []]
+        sources = sources_named(wanted)
         # Downloads come first, so that the list shows what is there after them.
         for source in sources if fetch else ():
             _fetch(source, data_dir, yes)
