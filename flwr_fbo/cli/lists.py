@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flwr_fbo.cli.common import FAILED, user_errors
+from flwr_fbo.cli.common import FAILED, in_terminal, user_errors
 from flwr_fbo.core.settings import describe
 
 if TYPE_CHECKING:
@@ -47,7 +47,8 @@ def _task_text(row: Mapping[str, Any]) -> str:
     made = ", can be generated" if row["generated"] else ""
     state, source = (here + made, f"; {row['data']}") if row["data"] else ("needs no data", "")
     tuned = ", ".join(row["space"]["parameters"])
-    return f"{row['name']:<15} {row['metric']:<12} {state}\n{'':<15} tunes {tuned}{source}"
+    uses = in_terminal(f"{'':<15} tunes {tuned}{source}", 16)
+    return f"{row['name']:<15} {row['metric']:<12} {state}\n{uses}"
 
 
 def data(
@@ -152,7 +153,8 @@ def strategies(
             print("\n".join(map(_method_text, chosen)))
         else:
             width = max(len(method.name) for method in chosen)
-            print("\n".join(f"{method.name:<{width}}  {method.summary}" for method in chosen))
+            for method in chosen:
+                print(in_terminal(f"{method.name:<{width}}  {method.summary}", width + 2))
             print("\nflwr-fbo strategies NAME lists the settings of a strategy.")
 
 
@@ -164,9 +166,9 @@ def _method_entry(method: Method) -> dict[str, Any]:
 
 def _method_text(method: Method) -> str:
     """Return a method and its settings as text for people."""
-    lines = [f"{method.name}: {method.summary}"]
+    lines = [in_terminal(f"{method.name}: {method.summary}", 4)]
     for d in describe(method.settings_class):
         rule = f" {d.rule}" if d.rule else ""
         default = "unset" if d.default is None else d.default
-        lines.append(f"    {d.key:<20} {d.help}  [{d.type}{rule}; {default}]")
+        lines.append(in_terminal(f"    {d.key:<20} {d.help}  [{d.type}{rule}; {default}]", 25))
     return "\n".join(lines)
