@@ -14,6 +14,7 @@ from flwr_fbo import Float, RandomSearch, task
 from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.runs.callbacks import Callback
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.summary import summary
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies import rounds
@@ -89,6 +90,8 @@ def test_too_few_nodes_are_logged_in_an_app_of_ones_own(
         strategy.start(grid)
     (logged,) = [record.getMessage() for record in caplog.records]
     assert "2 of 10 agents are here" in logged
+    # Nothing is stored, so that the corrected run is a new run and not the continued one.
+    assert not RunDirectory(tmp_path).holds_a_run
 
 
 def test_a_deployment_says_at_once_who_is_missing(
