@@ -221,6 +221,11 @@ def _simulate(
     """Run a federation and its baselines, after a check of all settings."""
     check_engine(engine)
     spec = RunSpec.from_mapping(given)
+    if isinstance(compare, str):  # which would be a baseline for each letter
+        raise SettingsError(
+            "`compare` must be a list of names or strategies, such as ['alone', 'tpe'], but got "
+            f"{compare!r}"
+        )
     if compare and spec.run.answer_within is not None:
         raise SettingsError(
             "`answer-within` must be left unset in a run that is compared with others, but got "

@@ -218,6 +218,13 @@ def test_a_mistake_in_a_baseline_is_told_before_anything_is_made(
     assert not (tmp_path / "run").exists()
 
 
+def test_baselines_are_a_list_and_no_single_text(tmp_path: Path) -> None:
+    """A text is a sequence of letters, of which none is the name of a baseline."""
+    with pytest.raises(SettingsError, match=r"must be a list of names .* but got 'alone'"):
+        simulate(hill, agents=2, compare="alone", run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("agents", [150, 250, 5000])
 def test_what_digits_cannot_be_divided_into_leaves_nothing_behind(
     tmp_path: Path, agents: int
