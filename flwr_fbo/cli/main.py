@@ -221,7 +221,10 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The file; where unset, report.html in the first run's directory."),
+        typer.Option(
+            help="The file; where unset, report.html in the run's directory, or compared.html in "
+            "that of the first of several runs."
+        ),
     ] = None,
 ) -> None:
     """Write a report of runs as one HTML file, which opens without a network.
