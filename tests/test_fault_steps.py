@@ -45,6 +45,17 @@ def test_the_page_says_what_was_measured(modules: tuple[ModuleType, ModuleType])
     assert sum(step[1] for step in counts) == 0
 
 
+def test_steps_that_are_measured_alone_leave_the_others(
+    modules: tuple[ModuleType, ModuleType],
+) -> None:
+    saved = {"ray": {"a": [1, 0, 0], "b": [1, 1, 0]}, "auto": {"a": [2, 0, 0]}}
+    found = {"ray": {"b": [3, 0, 1]}, "deployment": {"c": [1, 0, 0]}}
+    assert modules[0].merged(saved, found) == {
+        "ray": {"a": [1, 0, 0], "b": [3, 0, 1]}, "auto": {"a": [2, 0, 0]},
+        "deployment": {"c": [1, 0, 0]},
+    }  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("seconds", "processes", "too_many"),
     [
