@@ -81,7 +81,7 @@ def ray(selection: Selection) -> list[Case]:
     return [
         *_simulations("dp-fts-de", ONCE, first),
         *_simulations("dp-fts-de", [*ROUND, *RELEASE, *DISKS], second),
-        *_simulations("fts-de", [*ONCE[1:], *ROUND], first),
+        *_simulations("fts-de", [ROUND[1], ROUND[3], ROUND[7]], first),
         *_simulations("fts-de", AGENT, second, in_worker=True),
         *_workers("local-ts", WORKER, second),
         *_workers("fts, local budgets", WORKER, second),
