@@ -249,6 +249,8 @@ def with_engine(engine: str, work: Callable[[], None], case: Case) -> tuple[int,
 
     def quietly() -> None:
         say_nothing()  # Ray tells of workers that died
+        # Else a busy machine starves them. Ray reads this name as it is written here.
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
         os.environ["RAY_TMPDIR"] = str(Path(os.environ[NOTES]).parent / "ray")
         work()
 
