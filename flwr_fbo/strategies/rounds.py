@@ -230,7 +230,7 @@ class Rounds:
     def _checked(self, replies: Mapping[int, Reply], counts: Counter[str]) -> dict[int, Reply]:
         """Return the good and the declined replies of agents of this process; count all others."""
         good: dict[int, Reply] = {}
-        for agent, reply in replies.items():
+        for agent, reply in sorted(replies.items()):
             try:
                 good[agent] = checked_reply(self._open.requests[agent], reply)
             except ReplyError as error:
@@ -396,10 +396,14 @@ class Rounds:
         return time.monotonic() - self._open.started >= min(timeout, self._parameters.timeout)
 
     def _read(self, numbered: Mapping[int, Message], counts: Counter[str]) -> dict[int, Reply]:
-        """Return the good and the declined replies by agent; count and drop all others."""
+        """Return the good and the declined replies by agent; count and drop all others.
+
+        The replies are in the order of the agents. In the order of arrival, the last digits of a
+        sum would depend on which agent replied first.
+        """
         replies: dict[int, Reply] = {}
-        for number, message in numbered.items():
-            agent = self._open.agents[number]
+        by_agent = {self._open.agents[number]: message for number, message in numbered.items()}
+        for agent, message in sorted(by_agent.items()):
             try:
                 reply = wire.decode_reply(message, self._open.requests[agent])
             except wire.WireError as error:
