@@ -4,6 +4,10 @@ A *step* is a call of one function of the package at which a process dies or a w
 (:func:`install`). Two files beside the run are the truth that its records are compared with: the
 *notes*, to which the objective and the faults append one line each, and a mark that the fault has
 happened, as a process that takes the place of the dead one must not die as well.
+
+A process that is forked inherits its broken function. Workers of Ray and Flower's own processes
+are started anew: they import this module to find their task, and it follows a *plan* then, a file
+that the environment names (:func:`write_plan`).
 """
 
 from __future__ import annotations
@@ -11,13 +15,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import importlib
+import json
 import os
 import signal
+import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +39,12 @@ from flwr_fbo.tasks import task
 AGENTS = 3
 #: Where the objective and the faults write down what really happened.
 NOTES = "FLWR_FBO_FAULT_NOTES"
+#: The file that says which of the processes that are started anew breaks, and where.
+PLAN = "FLWR_FBO_FAULT_PLAN"
+#: The party whose messages a process of Flower's answers.
+PARTY = "FLWR_FBO_FAULT_PARTY"
+#: Programs that follow a plan: a worker of Ray, and two of Flower's processes.
+RAY_WORKER, SERVER_APP, CLIENT_APP = "default_worker.py", "flwr-serverapp", "flwr-clientapp"
 #: Seconds of an evaluation of the slow task, which are more than any group of evaluations takes.
 SLOW = 1.2 * GROUP_SECONDS
 #: Who is killed: the simulation, the host of its pool, or whoever reaches the step.
@@ -85,9 +97,10 @@ def is_first() -> bool:
 
 @contextlib.contextmanager
 def folder() -> Iterator[Path]:
-    """Yield an empty folder, which holds the notes of a case."""
+    """Yield an empty folder, which holds the notes of a case and its plan."""
     with tempfile.TemporaryDirectory() as name:
         os.environ[NOTES] = str(Path(name) / "notes")
+        os.environ[PLAN] = str(Path(name) / "plan")
         Path(os.environ[NOTES]).touch()
         yield Path(name)
 
@@ -125,13 +138,17 @@ class Case:
     faults: list[str] = field(default_factory=list)
 
 
-def install(step: Step, number: int, victim: str = SIMULATION) -> None:
+def install(
+    step: Step, number: int, victim: str = SIMULATION, simulation: int = 0, of_all: bool = False
+) -> None:
     """Break the n-th call of a function that a process makes, once in a run.
 
-    The simulation calls this before it forks the host of a pool, and the workers inherit it.
+    The simulation calls this before it forks the host of a pool, and the workers inherit it. A
+    process that was started anew says which process the simulation is. With ``of_all`` the calls
+    of all processes count together that install this fault, of which one at a time is at work.
     """
     owner, name = _place(step)
-    simulation = os.getpid()
+    simulation = simulation or os.getpid()
     pids = {SIMULATION: lambda: simulation, HOST: os.getppid, ITSELF: os.getpid}
     plain = getattr(owner, name)
     kept = owner.__dict__.get(name) if isinstance(owner, type) else None
@@ -143,6 +160,9 @@ def install(step: Step, number: int, victim: str = SIMULATION) -> None:
         if step.of and Path(args[0]).name != step.of:
             return plain(*args, **named)
         calls[0] += 1
+        if of_all:
+            note("call")
+            calls[0] = notes().count("call")
         if calls[0] != number or not is_first():
             return plain(*args, **named)
         if step.when in ("full", "read-only"):
@@ -155,6 +175,37 @@ def install(step: Step, number: int, victim: str = SIMULATION) -> None:
         raise AssertionError("a process that was killed goes on")
 
     setattr(owner, name, staticmethod(faulty) if isinstance(kept, classmethod) else faulty)
+
+
+def write_plan(
+    step: Step, number: int, program: str, victim: str = ITSELF, party: int | None = None
+) -> None:
+    """Let a program break at a step once it imports its task; of a party's processes, its own."""
+    plan = {
+        "step": asdict(step), "number": number, "victim": victim, "simulation": os.getpid(),
+        "program": program, "party": "" if party is None else str(party),
+        "notes": os.environ[NOTES],
+    }  # fmt: skip
+    path = Path(os.environ[PLAN])
+    path.with_suffix(".new").write_text(json.dumps(plan))
+    path.with_suffix(".new").replace(path)
+
+
+def follow_plan() -> None:
+    """Break this process as the plan says, if it is one that the plan is for."""
+    program, path = Path(sys.argv[0]).name, Path(os.environ[PLAN])
+    if program not in (RAY_WORKER, SERVER_APP, CLIENT_APP):
+        return
+    count_releases()
+    if not path.exists():
+        return  # it is the simulation that breaks
+    plan = json.loads(path.read_text())
+    os.environ[NOTES] = plan["notes"]
+    if plan["program"] == program and plan["party"] in ("", os.environ.get(PARTY)):
+        install(
+            Step(**plan["step"]), plan["number"], plan["victim"], plan["simulation"],
+            of_all=program == CLIENT_APP,
+        )  # fmt: skip
 
 
 def _place(step: Step) -> tuple[Any, str]:
@@ -236,6 +287,14 @@ def in_child(work: Callable[[], None]) -> tuple[int, str]:
     return os.waitstatus_to_exitcode(status), text
 
 
+def say_nothing() -> None:
+    """Let this process and those that it starts print nothing, as Ray tells of dead workers."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+    os.close(nowhere)
+
+
 def idle(run: Path) -> None:
     """Wait until no worker is at work, as one may be that outlived what started it."""
     while any(has_worker(path) for path in (run / "agents").glob("agent-????.jsonl")):
@@ -295,3 +354,47 @@ def charges(run: Path) -> int:
 def drawn(said: list[str]) -> int:
     """How many releases were drawn, or left an agent."""
     return said.count("release") + len({word for word in said if word.startswith("left")})
+
+
+# -- processes that are left -------------------------------------------------------------------
+
+
+def started_with(words: str) -> list[int]:
+    """The living processes whose environment holds these words, as far as Linux says."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # it has ended, or is somebody else's
+            if words.encode() in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
+
+
+def end_left(words: str, seconds: float = 30.0) -> int:
+    """End the processes of Ray that are left, and return how many of them should have ended.
+
+    A worker ends with its simulation. Ray's own helpers may notice only after a minute that it is
+    gone.
+    """
+    deadline = time.monotonic() + seconds
+    while (workers := _workers_of_ray(words)) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    while left := started_with(words):
+        for pid in left:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.1)
+    return len(workers)
+
+
+def _workers_of_ray(words: str) -> list[int]:
+    """The workers, idle or not, among the processes whose environment holds these words."""
+    found = []
+    for pid in started_with(words):
+        with contextlib.suppress(OSError):
+            title = Path(f"/proc/{pid}/cmdline").read_bytes()
+            found += [pid] * title.startswith((b"ray::ClientAppActor", b"ray::IDLE"))
+    return found
+
+
+if PLAN in os.environ:
+    follow_plan()

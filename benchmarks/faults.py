@@ -16,11 +16,12 @@ things must hold:
 4. without server noise the evaluations are exactly those of an undisturbed run;
 5. a full or read-only disk is told in an error that names the file.
 
-Workers are killed too, and the process that forks them: see worker_faults.py, whose columns this
-command measures as well.
+Workers are killed too, and the process that forks them: see worker_faults.py. For Ray see
+ray_faults.py, and for a deployment deployment_faults.py. This command measures their columns too.
 
-Prints a table of the cases by fault and column. `--write` saves the measured columns, and puts all
-that are saved into docs/evidence/reliability.md. Exits with 1 if anything did not hold.
+Prints a table of the cases by fault and column. `--write` saves the measured columns, with `--only`
+the measured steps of them, and puts all that are saved into docs/evidence/reliability.md. Exits
+with 1 if anything did not hold.
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from fault_kit import (
     AGENTS,
     HOST,
+    NOTES,
+    RAY_WORKER,
     SIMULATION,
     Case,
     Step,
@@ -53,6 +56,7 @@ from fault_kit import (
     charges,
     count_releases,
     drawn,
+    end_left,
     ends,
     essence,
     folder,
@@ -61,6 +65,8 @@ from fault_kit import (
     install,
     lost,
     notes,
+    say_nothing,
+    write_plan,
 )
 
 from benchmarks.pages import filled, table
@@ -108,9 +114,15 @@ QUICK = {
     "inline": ["dp-fts-de", "fts, local budgets"], "processes": ["fts-de"], "auto": [],
 }  # fmt: skip
 #: The engine that continues a run, by its engine and the number of the call; else its own.
-CONTINUED = {("inline", 5): "processes", ("processes", 2): "inline"}
+CONTINUED = {
+    ("inline", 5): "processes", ("processes", 2): "inline", ("ray", 2): "inline",
+    ("ray", 5): "processes",
+}  # fmt: skip
 #: Processes that evaluate at the same time.
-AT_ONCE = {"inline": 1, "processes": 2, "auto": 2, "pool's host": 2, "asynchronous": 1}
+AT_ONCE = {
+    "inline": 1, "processes": 2, "auto": 2, "pool's host": 2, "asynchronous": 1, "ray": AGENTS,
+    "deployment": AGENTS,
+}  # fmt: skip
 
 ROUNDS = "flwr_fbo.strategies.rounds:Rounds"
 STORE = "flwr_fbo.runs.files.simulation_store:SimulationStore"
@@ -167,7 +179,10 @@ DISKS = [
 ]
 
 #: The columns of the table: engines, and processes that are killed beside the simulation.
-ORDER = ["inline", "processes", "auto", "pool's worker", "pool's host", "asynchronous"]
+ORDER = [
+    "inline", "processes", "auto", "pool's worker", "pool's host", "asynchronous", "ray",
+    "deployment",
+]  # fmt: skip
 #: By column and step: cases, failed cases, and the most evaluations lost in one.
 Counts = dict[str, dict[str, list[int]]]
 #: The evaluations of a run that nobody disturbed, and how many there were.
@@ -204,18 +219,44 @@ def undisturbed(settings: dict[str, Any]) -> Undisturbed:
 
 
 def broken(
-    case: Case, settings: dict[str, Any], engine: str, run: Path, victim: str
+    case: Case,
+    settings: dict[str, Any],
+    engine: str,
+    run: Path,
+    victim: str,
+    in_worker: bool = False,
 ) -> tuple[int, str]:
     """Run a federation that breaks at the step of a case: how it ended, and what it said."""
 
     def work() -> None:
         count_releases()
-        install(case.step, case.number, victim)
+        if in_worker:
+            write_plan(case.step, case.number, RAY_WORKER, victim)
+        else:
+            install(case.step, case.number, victim)
         start(settings, engine, run)
 
-    ended = in_child(work)
+    ended = with_engine(engine, work, case)
     idle(run)
     case.reached = bool({"killed", "failed"}.intersection(notes()))
+    return ended
+
+
+def with_engine(engine: str, work: Callable[[], None], case: Case) -> tuple[int, str]:
+    """Run in a forked process: how it ended, and what it said. No worker of Ray may be left."""
+    if engine != "ray":
+        return in_child(work)
+
+    def quietly() -> None:
+        say_nothing()  # Ray tells of workers that died
+        # Else a busy machine starves them. Ray reads this name as it is written here.
+        os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
+        os.environ["RAY_TMPDIR"] = str(Path(os.environ[NOTES]).parent / "ray")
+        work()
+
+    ended = in_child(quietly)
+    if left := end_left(f"{NOTES}={os.environ[NOTES]}"):
+        case.faults.append(f"{left} workers of Ray were left behind")
     return ended
 
 
@@ -228,7 +269,7 @@ def resumed(case: Case, engine: str, run: Path) -> dict[str, Any]:
         found = resume(run, engine=engine).to_dict()
         (run.parent / "result").write_text(json.dumps(found))
 
-    code, said = in_child(work)
+    code, said = with_engine(engine, work, case)
     if code != 0:
         case.faults.append(f"cannot be resumed: {said}")
         return {}
@@ -236,18 +277,24 @@ def resumed(case: Case, engine: str, run: Path) -> dict[str, Any]:
     return result
 
 
-def try_case(case: Case, engine: str, expected: Undisturbed, victim: str = SIMULATION) -> Case:
+def try_case(
+    case: Case,
+    engine: str,
+    expected: Undisturbed,
+    victim: str = SIMULATION,
+    in_worker: bool = False,
+) -> Case:
     """Break a simulation, resume it, and check what became of it."""
     with folder() as here:
         run, settings = here / "run", settings_of(case.strategy)
-        code, said = broken(case, settings, engine, run, victim)
+        code, said = broken(case, settings, engine, run, victim, in_worker)
         _check_end(case, code, said, victim)
         if not case.reached:
             return case
         before, agents_own = lost(run, notes()), code == 0
         result = resumed(case, CONTINUED.get((engine, case.number), engine), run)
         if result:
-            _check(case, result, run, before, agents_own, expected)
+            check(case, result, run, before, agents_own, expected)
     return case
 
 
@@ -267,7 +314,7 @@ def _check_end(case: Case, code: int, said: str, victim: str) -> None:
         case.faults.append(f"ended with {code}: {said}")
 
 
-def _check(
+def check(
     case: Case,
     result: dict[str, Any],
     run: Path,
@@ -314,10 +361,12 @@ class Selection:
 
     quick: bool = False
     only: str = ""
+    #: The calls at which a process breaks; where empty, those of the whole matrix.
+    calls: tuple[int, ...] = ()
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        return (2,) if self.quick else (1, 2, 5)
+        return self.calls or ((2,) if self.quick else (1, 2, 5))
 
 
 def try_steps(
@@ -329,9 +378,12 @@ def try_steps(
 ) -> list[Case]:
     """Try all steps in a strategy, print each case that failed, and return those that happened."""
     cases: list[Case] = []
+    steps = [step for step in steps if selection.only in step.name]
+    if not steps:
+        return cases
     expected = undisturbed(settings_of(name))
     for step in steps:
-        for number in selection.numbers if selection.only in step.name else ():
+        for number in selection.numbers:
             case = try_one(Case(step, name, number, column), expected)
             if case.faults:
                 print(failure(case), flush=True)
@@ -373,6 +425,11 @@ def counted(cases: Iterable[Case]) -> Counts:
     return found
 
 
+def merged(saved: Counts, found: Counts) -> Counts:
+    """The saved counts with those of the steps that were measured again."""
+    return saved | {column: saved.get(column, {}) | steps for column, steps in found.items()}
+
+
 def lines(saved: Counts, steps: Iterable[str]) -> list[str]:
     """The saved counts as a table of Markdown."""
     columns = [column for column in ORDER if column in saved]
@@ -395,9 +452,11 @@ def lines(saved: Counts, steps: Iterable[str]) -> list[str]:
 
 def all_steps() -> list[str]:
     """The names of all steps, in the order of the table."""
+    import ray_faults
     import worker_faults
 
-    return [step.name for step in (*KILLS, *worker_faults.STEPS, *DISKS)]
+    first = [*KILLS[:3], *ray_faults.ONCE, *ray_faults.ROUND[:2]]
+    return [step.name for step in (*first, *KILLS, *worker_faults.STEPS, *DISKS)]
 
 
 def with_table(page: str, saved: Path) -> str:
@@ -406,11 +465,15 @@ def with_table(page: str, saved: Path) -> str:
 
 
 def main() -> None:
+    import deployment_faults
+    import ray_faults
     import worker_faults
 
     columns: dict[str, Callable[[Selection], list[Case]]] = {
         **{engine: partial(of_engine, engine) for engine in ENGINES},
         **worker_faults.COLUMNS,
+        "ray": ray_faults.ray,
+        "deployment": deployment_faults.deployment,
     }
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -431,7 +494,8 @@ def main() -> None:
     print(f"{len(cases)} cases, {len(failed)} failed; {time.monotonic() - started:.0f} s")
     if given.write:
         saved = json.loads(SAVED.read_text()) if SAVED.exists() else {}
-        SAVED.write_text(json.dumps(saved | found, indent=0) + "\n")
+        saved = merged(saved, found) if given.only else saved | found
+        SAVED.write_text(json.dumps(saved, indent=0) + "\n")
         PAGE.write_text(with_table(PAGE.read_text(), SAVED))
     sys.exit(1 if failed else 0)
 

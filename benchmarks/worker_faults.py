@@ -103,7 +103,7 @@ def hill(params: Any, partition: Any) -> float:
 
 def pool_workers(selection: Selection) -> list[Case]:
     """Kill a worker of a pool; the run goes on."""
-    return _of_pools("pool's worker", selection, _try_pool)
+    return _of_pools("pool's worker", selection, try_worker)
 
 
 def pool_hosts(selection: Selection) -> list[Case]:
@@ -124,10 +124,11 @@ def _of_pools(
     return cases
 
 
-def _try_pool(case: Case, expected: Undisturbed) -> Case:
+def try_worker(case: Case, expected: Undisturbed, engine: str = "processes") -> Case:
+    """Kill a worker of an engine at a step, and check what became of the run."""
     with fault_kit.folder() as here:
         run, settings = here / "run", faults.settings_of(case.strategy)
-        code, said = faults.broken(case, settings, "processes", run, ITSELF)
+        code, said = faults.broken(case, settings, engine, run, ITSELF, engine == "ray")
         if code != 0:
             case.faults.append(f"ended with {code}: {said}")
         elif case.reached:

@@ -1,14 +1,16 @@
-"""Draw the pictures of one round and of what leaves a party: ``python docs/pictures.py``.
+"""Draw one round, what leaves a party, and the README's badges: ``python docs/pictures.py``.
 
 The numbers in ``docs/images/round.svg`` are those of one run, round 4 of::
 
     flwr-fbo run digits --agents 30 --rounds 20 --epsilon 5
 
-The pictures are narrow and their letters are large, so that a phone can show them.
+The pictures are narrow and their letters are large, so that a phone can show them. The badges say
+what ``pyproject.toml`` says, so that no service has to be asked.
 """
 
 from __future__ import annotations
 
+import tomllib
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
@@ -24,6 +26,9 @@ SERVER, AGENT = 24, 440 - 318 - 10
 TITLE, LINE, PAD, GAP = 20, 18, 9, 12
 #: Height of an arrow from one side to the other, with its label.
 ARROW = 34
+
+#: Height of the badges, the width of a letter in them, and the space around a text.
+BADGE, LETTER, ROOM = 20, 6.6, 7
 
 STYLE = """
 text { font: 13.5px sans-serif; fill: #3c4650; }
@@ -225,9 +230,53 @@ def _text(x: float, y: float, words: str, look: str = "", anchor: str = "start")
     return f'<text x="{x:g}" y="{y:g}"{names}{place}{kept}>{escape(words, quote=False)}</text>'
 
 
+# -- badges --------------------------------------------------------------------------------------
+
+
+def facts() -> list[tuple[str, str]]:
+    """Return what the badges say, as pairs of a name and a value from ``pyproject.toml``."""
+    file = Path(__file__).parents[1] / "pyproject.toml"
+    project = tomllib.loads(file.read_text(encoding="utf-8"))["project"]
+    named = "Programming Language :: Python :: 3."
+    minors = [c.removeprefix(named) for c in project["classifiers"] if c.startswith(named)]
+    return [
+        ("version", project["version"]),
+        ("python", f"3.{minors[0]} to 3.{minors[-1]}"),
+        ("licence", project["license"]),
+    ]
+
+
+def badges_picture() -> str:
+    """Return the badges of the README: each a name beside its value."""
+    parts, x = [], 0.0
+    for name, value in facts():
+        for words, colour in ((name, "#4a5560"), (value, "#0b62a4")):
+            width = LETTER * len(words) + 2 * ROOM
+            parts.append(
+                f'<rect x="{x:g}" width="{width:g}" height="{BADGE}" fill="{colour}"/>'
+                f'<text x="{x + width / 2:g}" y="14" text-anchor="middle" '
+                f'textLength="{width - 2 * ROOM:g}" lengthAdjust="spacingAndGlyphs">'
+                f"{escape(words)}</text>"
+            )
+            x += width
+        x += ROOM
+    label = ", ".join(f"{name} {value}" for name, value in facts())
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="{x - ROOM:g}" height="{BADGE}" '
+        f'role="img" aria-label="{escape(label)}">\n'
+        "<style>text { font: 11px Verdana, 'DejaVu Sans', sans-serif; fill: #ffffff; }</style>\n"
+        + "\n".join(parts)
+        + "\n</svg>\n"
+    )
+
+
 def pictures() -> dict[str, str]:
     """Return the text of every picture by file name."""
-    return {"round.svg": round_picture(), "privacy.svg": privacy_picture()}
+    return {
+        "round.svg": round_picture(),
+        "privacy.svg": privacy_picture(),
+        "badges.svg": badges_picture(),
+    }
 
 
 def main() -> None:

@@ -27,11 +27,11 @@ from termios import TIOCSWINSZ
 from typing import Any
 
 ROOT = Path(__file__).parents[1]
-COLUMNS, ROWS = 126, 30
+COLUMNS, ROWS = 132, 30
 #: Size of a letter and a line, and the space around them, in the picture's own units.
 LETTER, LINE, PAD = 7.3, 17, 14
 #: A screen is kept at most so often, in seconds; the recording is shown in so many seconds.
-APART, SHOWN = 0.7, 16.0
+APART, SHOWN = 0.3, 16.0
 COLOURS = {
     "red": "#ff7b72", "green": "#7ee787", "brown": "#e3b341", "blue": "#79c0ff",
     "magenta": "#d2a8ff", "cyan": "#76e3ea", "black": "#6e7681", "white": "#f0f6fc",

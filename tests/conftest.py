@@ -51,6 +51,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 SLOW_WORKERS = 2
 
 
+def seconds(item: pytest.Item) -> float:
+    """Return how long a slow test takes on a busy machine, where its mark says so; else 0."""
+    marker = item.get_closest_marker("slow")
+    return float(marker.args[0]) if marker is not None and marker.args else 0.0
+
+
 def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     """Return the tests in the order in which equal parts of them go to the workers."""
     slow = [item for item in items if item.get_closest_marker("slow")]
@@ -58,9 +64,10 @@ def dealt(items: list[pytest.Item], workers: int) -> list[pytest.Item]:
     modules: dict[str, list[pytest.Item]] = {}
     for item in slow:
         modules.setdefault(item.nodeid.partition("::")[0], []).append(item)
-    # One of each file, then the second of each: tests of one file may wait for one another.
+    # One of each file, then the second of each: tests of one file may wait for one another. But
+    # first the longest, so that none of them begins when the other workers have nothing left.
     turns = chain.from_iterable(zip_longest(*modules.values()))
-    in_turn = [item for item in turns if item is not None]
+    in_turn = sorted((item for item in turns if item is not None), key=seconds, reverse=True)
     parts: list[pytest.Item] = []
     for worker in range(workers):
         share = (len(items) - len(parts)) // (workers - worker)

@@ -22,8 +22,10 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> tuple[ModuleType, ModuleType]:
 
 def test_every_step_names_a_function(modules: tuple[ModuleType, ModuleType]) -> None:
     faults, worker_faults = modules
+    ray_faults = importlib.import_module("ray_faults")
     steps = [*faults.KILLS, *faults.DISKS, *worker_faults.STEPS, *worker_faults.POOLED]
-    assert len(steps) > 30
+    steps += [*ray_faults.SERVER, *ray_faults.WORKER]
+    assert len(steps) > 60
     for step in steps:
         module, _, path = step.where.partition(":")
         found = reduce(getattr, path.split("."), importlib.import_module(module))
@@ -31,16 +33,27 @@ def test_every_step_names_a_function(modules: tuple[ModuleType, ModuleType]) -> 
 
 
 def test_the_page_says_what_was_measured(modules: tuple[ModuleType, ModuleType]) -> None:
-    faults, worker_faults = modules
+    faults, _ = modules
     page = faults.PAGE.read_text()
     assert faults.with_table(page, faults.SAVED) == page
     saved = json.loads(faults.SAVED.read_text())
-    assert set(saved) <= {*faults.ENGINES, *worker_faults.COLUMNS}
-    assert {*faults.ENGINES, "pool's worker", "pool's host"} <= set(saved)
+    assert set(saved) == set(faults.ORDER)
+    assert {step for column in saved.values() for step in column} <= set(faults.all_steps())
     counts = [step for column in saved.values() for step in column.values()]
     (cases,) = re.findall(r"\| \[a process killed.*?\| ([\d,]+) \| none failed", page)
     assert int(cases.replace(",", "")) == sum(step[0] for step in counts)
     assert sum(step[1] for step in counts) == 0
+
+
+def test_steps_that_are_measured_alone_leave_the_others(
+    modules: tuple[ModuleType, ModuleType],
+) -> None:
+    saved = {"ray": {"a": [1, 0, 0], "b": [1, 1, 0]}, "auto": {"a": [2, 0, 0]}}
+    found = {"ray": {"b": [3, 0, 1]}, "deployment": {"c": [1, 0, 0]}}
+    assert modules[0].merged(saved, found) == {
+        "ray": {"a": [1, 0, 0], "b": [3, 0, 1]}, "auto": {"a": [2, 0, 0]},
+        "deployment": {"c": [1, 0, 0]},
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(

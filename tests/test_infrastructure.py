@@ -6,6 +6,7 @@ import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,8 +21,11 @@ class Item:
     nodeid: str
     slow: bool
 
-    def get_closest_marker(self, name: str) -> bool:
-        return self.slow
+    #: What its mark says of its length.
+    seconds: tuple[float, ...] = ()
+
+    def get_closest_marker(self, name: str) -> SimpleNamespace | None:
+        return SimpleNamespace(args=self.seconds) if self.slow else None
 
 
 def items(files: int, each: int, slow: int) -> list[Any]:
@@ -49,6 +53,14 @@ def test_the_first_workers_get_the_slow_tests_first(
         share = sum(i.slow for i in every) / SLOW_WORKERS if worker < SLOW_WORKERS else 0
         assert abs(sum(part) - share) < 1
         begin = end
+
+
+def test_the_longest_tests_begin_first() -> None:
+    lengths = [(), (100.0,), (), (300.0,), (200.0,)]
+    slow = [Item(f"s{n}.py::t", True, length) for n, length in enumerate(lengths)]
+    order = dealt([*slow, *items(5, 4, 0)], 2)
+    first = [i.seconds for i in order[:3]], [i.seconds for i in order[12:15]]
+    assert first == ([(300.0,), (100.0,), ()], [(200.0,), (), ()])
 
 
 def test_a_command_is_a_process_with_a_directory_variables_and_output_of_its_own(

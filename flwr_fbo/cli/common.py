@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import sys
+import textwrap
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 
@@ -67,6 +69,24 @@ def user_errors() -> Iterator[None]:
         what = "" if isinstance(error, RunDirectoryError) else "the run failed: "
         typer.echo(f"flwr-fbo: {what}{error}", err=True)
         raise typer.Exit(FAILED) from error
+
+
+def terminal_columns(stream: TextIO) -> int | None:
+    """Return how many columns the terminal of a stream has; None where it is not a terminal."""
+    return shutil.get_terminal_size().columns if stream.isatty() else None
+
+
+def in_terminal(line: str, indent: int) -> str:
+    """Return a line for stdout: broken to the width of a terminal, the further lines indented."""
+    columns = terminal_columns(sys.stdout)
+    # Elsewhere, and in a terminal without room, a line stays whole.
+    if columns is None or columns < indent + 30:
+        return line
+    lines = textwrap.wrap(
+        line, columns - 1, subsequent_indent=" " * indent,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return "\n".join(lines)
 
 
 @contextlib.contextmanager

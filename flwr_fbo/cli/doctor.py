@@ -17,7 +17,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from flwr_fbo.cli.common import FAILED, user_errors
+from flwr_fbo.cli.common import FAILED, in_terminal, user_errors
 from flwr_fbo.core.children import processors
 
 #: Packages of extras: what does not work without each, and the extra that installs it.
@@ -79,7 +79,7 @@ def doctor(
             print(json.dumps([asdict(finding) for finding in found]))
         else:
             for f in found:
-                print(f"{f.state:<5} {f.topic:<9} {f.text}")
+                print(in_terminal(f"{f.state:<5} {f.topic:<9} {f.text}", 16))
         if any(f.state == "FAIL" for f in found):
             raise typer.Exit(FAILED)
 

@@ -46,5 +46,7 @@ def export(
         optuna.logging.set_verbosity(optuna.logging.WARNING)
         space = load(task).space if task else None
         studies = export_run(run_dir, storage, name=name or None, space=space, progress=show)
-        added = sum(study.added for study in studies)
-        print(f"{added} evaluations of {len(studies)} agents are in {storage}")
+        trials, added = (sum(getattr(s, what) for s in studies) for what in ("trials", "added"))
+        print(
+            f"{trials} evaluations of {len(studies)} agents are in {storage}, {added} of them new"
+        )

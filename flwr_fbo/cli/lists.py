@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from flwr_fbo.cli.common import FAILED, user_errors
+from flwr_fbo.cli.common import FAILED, in_terminal, user_errors
 from flwr_fbo.core.settings import describe
 
 if TYPE_CHECKING:
@@ -47,12 +47,14 @@ def _task_text(row: Mapping[str, Any]) -> str:
     made = ", can be generated" if row["generated"] else ""
     state, source = (here + made, f"; {row['data']}") if row["data"] else ("needs no data", "")
     tuned = ", ".join(row["space"]["parameters"])
-    return f"{row['name']:<15} {row['metric']:<12} {state}\n{'':<15} tunes {tuned}{source}"
+    uses = in_terminal(f"{'':<15} tunes {tuned}{source}", 16)
+    return f"{row['name']:<15} {row['metric']:<12} {state}\n{uses}"
 
 
 def data(
     names: Annotated[
-        list[str] | None, typer.Argument(help="Names of data sets; where unset, all of them.")
+        list[str] | None,
+        typer.Argument(help="Names of data sets or of tasks; where unset, all data sets."),
     ] = None,
     data_dir: Annotated[
         Path | None,
@@ -67,8 +69,8 @@ def data(
 ) -> None:
     """List the data sets of the built-in tasks: where each is, or how to get it.
 
-    NAMES are names of data sets; without names, all data sets are listed. Exits with 1 when a
-    named data set is missing, or a checksum is wrong.
+    NAMES are names of data sets, or of tasks that need one; without names, all data sets are
+    listed. Exits with 1 when a named data set is missing, or a checksum is wrong.
 
     Example: flwr-fbo data landmine --fetch --verify
     """
@@ -76,7 +78,10 @@ def data(
         from flwr_fbo.tasks.listing import users_of_data
         from flwr_fbo.tasks.papers.data.store import sources_named, status
 
-        sources, users = sources_named(names or []), users_of_data()
+        users = users_of_data()
+        source_of = {task: source for source, needed in users.items() for task in needed}
+        wanted = [name if name in users else source_of.get(name, name) for name in names or []]
+        sources = sources_named(wanted)
         # Downloads come first, so that the list shows what is there after them.
         for source in sources if fetch else ():
             _fetch(source, data_dir, yes)
@@ -148,7 +153,8 @@ def strategies(
             print("\n".join(map(_method_text, chosen)))
         else:
             width = max(len(method.name) for method in chosen)
-            print("\n".join(f"{method.name:<{width}}  {method.summary}" for method in chosen))
+            for method in chosen:
+                print(in_terminal(f"{method.name:<{width}}  {method.summary}", width + 2))
             print("\nflwr-fbo strategies NAME lists the settings of a strategy.")
 
 
@@ -160,9 +166,9 @@ def _method_entry(method: Method) -> dict[str, Any]:
 
 def _method_text(method: Method) -> str:
     """Return a method and its settings as text for people."""
-    lines = [f"{method.name}: {method.summary}"]
+    lines = [in_terminal(f"{method.name}: {method.summary}", 4)]
     for d in describe(method.settings_class):
         rule = f" {d.rule}" if d.rule else ""
         default = "unset" if d.default is None else d.default
-        lines.append(f"    {d.key:<20} {d.help}  [{d.type}{rule}; {default}]")
+        lines.append(in_terminal(f"    {d.key:<20} {d.help}  [{d.type}{rule}; {default}]", 25))
     return "\n".join(lines)

@@ -21,6 +21,7 @@ from flwr_fbo.cli.common import (
     assignments,
     baselines,
     clean_stdout,
+    terminal_columns,
     user_errors,
 )
 from flwr_fbo.cli.doctor import doctor
@@ -165,7 +166,8 @@ def run(
 
         given |= assignments(settings or [])
         others = baselines(compare or [])
-        result, text = simulate_run(given, engine.value, run_dir, others, sys.stderr)
+        columns = terminal_columns(stdout)
+        result, text = simulate_run(given, engine.value, run_dir, others, sys.stderr, columns)
         print(json.dumps(result) if as_json else text, file=stdout, flush=True)
         if not result["complete"]:
             raise typer.Exit(_exit_code(result["stopped_early"]))
@@ -207,7 +209,8 @@ def resume(
         changes: dict[str, Any] = {} if rounds is None else {"rounds": rounds}
         changes |= {k.replace("-", "_"): None if v == "none" else v for k, v in given.items()}
         result = resume_run(run_dir, engine=engine.value, progress=sys.stderr, **changes)
-        print(result.to_json() if as_json else summary(result), file=stdout, flush=True)
+        text = result.to_json() if as_json else summary(result, terminal_columns(stdout))
+        print(text, file=stdout, flush=True)
         if not result.complete:
             raise typer.Exit(_exit_code(result.stopped_early))
 
@@ -218,7 +221,10 @@ def report(
     ],
     out: Annotated[
         Path | None,
-        typer.Option(help="The file; where unset, report.html in the first run's directory."),
+        typer.Option(
+            help="The file; where unset, report.html in the run's directory, or compared.html in "
+            "that of the first of several runs."
+        ),
     ] = None,
 ) -> None:
     """Write a report of runs as one HTML file, which opens without a network.

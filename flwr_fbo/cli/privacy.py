@@ -35,6 +35,8 @@ class Aggregation(StrEnum):
 AUDITED = {
     "epsilon": 8, "regions": 4, "features": 4, "sampling-rate": 0.5, "releases": "0,1,2,4,8",
 }  # fmt: skip
+#: Attacks on each of two inputs, in an audit of one release.
+FAST_TRIALS = 4000
 
 
 def privacy(
@@ -153,11 +155,15 @@ def privacy(
             training = _training(training_epsilon, training_delta, training_event)
             made = _published(publish, training, retrained, delta)
         elif agents is None or rounds is None:
+            given = {"--agents": agents, "--rounds": rounds, "--epsilon": epsilon}
+            stated = [f"{option} {value}" for option, value in given.items() if value is not None]
             raise SettingsError(
-                "either --agents and --rounds, or --publish, or --statement must be given"
+                "either --agents and --rounds, or --publish, or --statement must be given, but "
+                f"got {' and '.join(stated) or 'none of them'}"
             )
         else:
             from flwr_fbo.methods.dp_fts_de.plan import forecast_of, statement_of
+            from flwr_fbo.runs.sizes import check_sizes
 
             options = {
                 "epsilon": epsilon, "noise-multiplier": noise_multiplier, "delta": delta,
@@ -166,6 +172,7 @@ def privacy(
                 "secure-colluding": secure_colluding,
             }  # fmt: skip
             planned = _planned(options, settings or [])
+            check_sizes(planned, agents, rounds, dimension=1)
             if as_statement:
                 _print_statement(statement_of(planned, agents, rounds), as_json)
                 return
@@ -287,6 +294,7 @@ def audit(
     with user_errors():
         from flwr_fbo.methods.dp_fts_de.release_audit import audit_release
         from flwr_fbo.methods.dp_fts_de.schedule_audit import audit_schedule
+        from flwr_fbo.runs.sizes import check_sizes
 
         if run_dir is None:
             audited = _audited_settings(agents, rounds, epsilon, noise_multiplier, settings or [])
@@ -294,8 +302,10 @@ def audit(
             own = {"--agents": agents, "--rounds": rounds, "--set": settings, "--epsilon": epsilon}
             audited = _settings_of_run(run_dir, {**own, "--noise-multiplier": noise_multiplier})
         result: AuditResult | ScheduleAudit
+        check_sizes(*audited, dimension=1)
         if fast:
-            result = audit_release(*audited, trials=trials or 4000, confidence=confidence)
+            trials = FAST_TRIALS if trials is None else trials
+            result = audit_release(*audited, trials=trials, confidence=confidence)
         else:
             result = audit_schedule(*audited, trials=trials, confidence=confidence)
         print(json.dumps(result.to_dict()) if as_json else result.to_text())

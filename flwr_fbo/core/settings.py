@@ -146,8 +146,10 @@ def unknown_keys(given: Iterable[str], known: Iterable[str], what: str = "settin
     names = sorted(known)
     for key in given:
         if key not in names:
-            near = difflib.get_close_matches(str(key), names, n=1)
-            hint = f"; did you mean `{near[0]}`?" if near else f"; known are {', '.join(names)}"
+            in_small = {name.lower(): name for name in names}
+            near = difflib.get_close_matches(str(key).lower(), in_small, n=1)
+            hint = f"; known are {', '.join(names)}"
+            hint = f"; did you mean `{in_small[near[0]]}`?" if near else hint
             raise SettingsError(f"unknown {what} `{key}`{hint}")
 
 

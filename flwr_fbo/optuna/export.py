@@ -13,8 +13,10 @@ from typing import Any
 
 import optuna
 from optuna.distributions import BaseDistribution
+from optuna.exceptions import StorageInternalError
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import SQLAlchemyError
 
 from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.settings import SettingsError
@@ -87,7 +89,7 @@ def export_run(
             f"party has on its own machine, but {directory.root} has none"
         )
     distributions = _distributions(directory, space)
-    store = optuna.storages.get_storage(storage)
+    store = _opened(storage)
     written = []
     for agent, history in journals.items():
         study_name = f"{name or directory.root.absolute().name}-{agent}"
@@ -95,6 +97,18 @@ def export_run(
         if progress is not None:
             progress(written[-1])
     return written
+
+
+def _opened(storage: str | BaseStorage) -> BaseStorage:
+    """Return the storage, or raise SettingsError with the reason why it cannot be opened."""
+    try:
+        return optuna.storages.get_storage(storage)
+    except (StorageInternalError, SQLAlchemyError, ImportError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise SettingsError(
+            "`storage` must be one that Optuna can open, such as sqlite:///study.db, but got "
+            f"{str(storage)!r}: {reason}"
+        ) from error
 
 
 def _distributions(directory: RunDirectory, space: Space | None) -> dict[str, BaseDistribution]:

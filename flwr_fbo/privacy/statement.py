@@ -23,6 +23,8 @@ Unit = Literal["party", "reward", "answer"]
 #: Who must be trusted: with ``local`` and ``secure-sum`` not even the server.
 Trust = Literal["central", "secure-sum", "local", "none"]
 
+#: The most letters in a line of the page, which the narrowest usual terminal shows.
+PAGE = 79
 #: The deltas at which every statement gives epsilon, beside its own delta.
 DELTAS = (1e-5, 1e-6, 1e-8)
 
@@ -166,7 +168,7 @@ class PrivacyStatement:
         for label, text in rows:
             if text:
                 lines += textwrap.wrap(
-                    f"{label:<16} {text}", 90, subsequent_indent=" " * 17, break_on_hyphens=False
+                    f"{label:<16} {text}", PAGE, subsequent_indent=" " * 17, break_on_hyphens=False
                 )
         return "\n".join(lines) + "\n"
 

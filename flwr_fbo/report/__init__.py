@@ -17,7 +17,8 @@ def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> P
     runs
         Run directories. Several runs are compared with one another.
     out
-        Path of the report; by default ``report.html`` in the first run directory.
+        Path of the report; by default ``report.html`` in the run directory, or ``compared.html``
+        in the first of several.
 
     Examples
     --------
@@ -31,7 +32,9 @@ def write_report(runs: Sequence[Path | str], out: Path | str | None = None) -> P
     """
     if not runs:
         raise ValueError("a report needs at least one run directory, but got none")
-    path = Path(runs[0]) / "report.html" if out is None else Path(out)
+    # A comparison does not replace the report of its first run.
+    name = "report.html" if len(runs) == 1 else "compared.html"
+    path = Path(runs[0]) / name if out is None else Path(out)
     if out is not None and not path.parent.is_dir():
         raise ValueError(
             f"`out` must lie in a directory that exists, but {path.parent} does not exist"

@@ -13,6 +13,7 @@ Each function takes a :class:`~flwr_fbo.Result` or the directory of a run, and r
 from __future__ import annotations
 
 import base64
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import escape
@@ -26,13 +27,15 @@ from flwr_fbo.report.style import FILE_STYLE
 from flwr_fbo.report.svg import WIDTH, Chart
 from flwr_fbo.runs.result import Result
 
-#: Space between the charts of a figure, and above each chart for its title and its legend.
+#: Space between the charts of a figure, and heights of a title and a row of the legend.
 GAP, TITLE, LEGEND_ROW = 24, 30, 20
+#: Height of a line of a note, its distance from the left, and the width of a letter in wide fonts.
+NOTE_ROW, NOTE_LEFT, NOTE_LETTER = 16, 12, 7.0
 
 RunOrResult: TypeAlias = Result | Path | str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Figure:
     """One or more charts as a picture: shown by a notebook, or saved as a file.
 
@@ -59,20 +62,29 @@ class Figure:
     def svg(self) -> str:
         """Return the figure as the text of an SVG file, with two charts in a row."""
         columns = 1 if len(self.charts) == 1 or any(c.width > WIDTH for c in self.charts) else 2
-        parts, y, x, tallest, widest = [], 0.0, 0.0, 0.0, 0.0
-        for number, chart in enumerate(self.charts):
-            if number and number % columns == 0:
-                x, y, tallest = 0.0, y + tallest + GAP, 0.0
-            height = TITLE + chart.height + LEGEND_ROW * len(chart.legend)
-            parts.append(f'<g transform="translate({x:g} {y:g})">{_with_title(chart)}</g>')
-            x, tallest = x + chart.width + GAP, max(tallest, height)
+        parts, y, widest = [], 0.0, 0.0
+        for row in (self.charts[k : k + columns] for k in range(0, len(self.charts), columns)):
+            # The plots of a row begin at one height, below the longest note.
+            head = TITLE + NOTE_ROW * max(len(_note_lines(chart)) for chart in row)
+            x = 0.0
+            for chart in row:
+                parts.append(
+                    f'<g transform="translate({x:g} {y:g})">{_with_title(chart, head)}</g>'
+                )
+                x += chart.width + GAP
             widest = max(widest, x - GAP)
-        frame = f'viewBox="0 0 {widest:g} {y + tallest:g}" width="{widest:g}"'
+            y += head + max(chart.height + LEGEND_ROW * len(chart.legend) for chart in row) + GAP
+        frame = f'viewBox="0 0 {widest:g} {y - GAP:g}" width="{widest:g}"'
         return (
             f'<svg xmlns="http://www.w3.org/2000/svg" {frame}><style>{FILE_STYLE}</style>'
-            f'<rect class="paper" width="{widest:g}" height="{y + tallest:g}"/>'
+            f'<rect class="paper" width="{widest:g}" height="{y - GAP:g}"/>'
             f"{''.join(parts)}</svg>\n"
         )
+
+    def __repr__(self) -> str:
+        """Return what the figure shows, without the drawing."""
+        titles = ", ".join(chart.title for chart in self.charts)
+        return f"<Figure: {titles}; save('figure.svg') writes it to a file>"
 
     def save(self, path: Path | str) -> Path:
         """Write the figure as an SVG file, and return the path.
@@ -95,16 +107,26 @@ class Figure:
         return f'<img alt="{title}" src="data:image/svg+xml;base64,{data}"/>'
 
 
-def _with_title(chart: Chart) -> str:
-    """Return the drawing of a chart below its title, with its legend at the bottom."""
+def _note_lines(chart: Chart) -> list[str]:
+    """Return the note of a chart in lines that are no wider than the chart."""
+    return textwrap.wrap(chart.note, int((chart.width - 2 * NOTE_LEFT) / NOTE_LETTER))
+
+
+def _with_title(chart: Chart, head: float) -> str:
+    """Return the drawing of a chart below its title and its note, with its legend at the bottom."""
     legend = "".join(
-        f'<g transform="translate({chart.left:g} {TITLE + chart.height + LEGEND_ROW * k + 6})">'
+        f'<g transform="translate({chart.left:g} {head + chart.height + LEGEND_ROW * k + 6:g})">'
         f'<line class="line {style}" x1="0" x2="22"/>'
         f'<text class="small" x="30" y="4">{escape(text)}</text></g>'
         for k, (style, text) in enumerate(chart.legend)
     )
-    title = f'<text class="title" x="12" y="20">{escape(chart.title)}</text>'
-    return f'{title}<g transform="translate(0 {TITLE})">{chart.drawing()}</g>{legend}'
+    title = f'<text class="title" x="{NOTE_LEFT}" y="20">{escape(chart.title)}</text>'
+    note = "".join(
+        f'<text class="small" x="{NOTE_LEFT}" y="{20 + NOTE_ROW * k}">{escape(line)}</text>'
+        for k, line in enumerate(_note_lines(chart), start=1)
+    )
+    drawing = f'<g transform="translate(0 {head:g})">{chart.drawing()}</g>'
+    return f"{title}{note}{drawing}{legend}"
 
 
 def _figure(run: RunOrResult, make: Callable[[Run], Sequence[Chart | None]], what: str) -> Figure:

@@ -18,7 +18,7 @@ from flwr_fbo.report.axes import parameter_axis
 from flwr_fbo.report.importance import Function, Marginals, marginals, pooled_model, ranks
 from flwr_fbo.report.runs import Run
 from flwr_fbo.report.style import SHADES
-from flwr_fbo.report.svg import Axis, Chart, linear_axis, short_number, truncated
+from flwr_fbo.report.svg import WIDTH, Axis, Chart, linear_axis, short_number, truncated
 
 #: The most dots of a slice, lines of parallel coordinates, and slices of a report.
 MAX_DOTS, MAX_LINES, MAX_SLICES = 700, 250, 12
@@ -26,8 +26,8 @@ MAX_DOTS, MAX_LINES, MAX_SLICES = 700, 250, 12
 CELLS = 26
 #: Height of the charts of a space, and of a row of bars.
 SPACE_HEIGHT, BAR_HEIGHT, BAR_FRAME = 340, 30, 60
-#: Size of the parallel coordinates, which span the page.
-BROAD, BROAD_HEIGHT = 960, 320
+#: Size of parallel coordinates that span the page, and the most axes of those that do not.
+BROAD, BROAD_HEIGHT, FEW_AXES = 960, 320, 3
 #: Share of a range at either end within which a point counts as lying at the end.
 END = 0.01
 
@@ -188,7 +188,7 @@ def parallel(run: Run, found: Landscape | None, prefix: str) -> Chart | None:
         Axis(-0.3, last + 0.3, "", []),
         Axis(-0.14, 1.12, "", []),
         height=BROAD_HEIGHT,
-        width=BROAD,
+        width=WIDTH if len(names) <= FEW_AXES else BROAD,
     )
     chart.note = (
         "A line is an evaluation, stronger where it ranks higher within its agent; thick lines are "
@@ -234,8 +234,9 @@ def contour(run: Run, known: Landscape | None, prefix: str) -> Chart | None:
         return None
     if run.space.dimension == 1:
         return _one_parameter(run, found, prefix)
-    # The order is that of the figure of importances, which a simulation knows better.
-    return _two_parameters(run, found, (known or found).order[:2], prefix)
+    # The importances are those of the other figure, which a simulation knows better. The axes are
+    # in the space's order, so that contours of two runs of one task have the same axes.
+    return _two_parameters(run, found, sorted((known or found).order[:2]), prefix)
 
 
 def _two_parameters(run: Run, found: Landscape, pair: list[int], prefix: str) -> Chart:

@@ -85,6 +85,7 @@ figure p { margin:.1rem 0 .4rem; font-size:.82rem; color:var(--soft); line-heigh
 main.pair { max-width:84rem; } .beside { display:grid; gap:1.4rem;
   grid-template-columns:repeat(auto-fit,minmax(min(100%,25rem),1fr)); }
 .beside > div { min-width:0; }
+.beside .figures td + td { white-space:normal; }
 .legend { list-style:none; display:flex; flex-wrap:wrap; gap:.2rem 1.1rem; margin:.3rem 0 0;
   padding:0; font-size:.85rem; color:var(--soft); overflow-wrap:anywhere; }
 .legend svg { width:22px; height:10px; margin-right:.4rem; vertical-align:middle; }

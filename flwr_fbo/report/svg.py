@@ -24,7 +24,7 @@ WIDTH, HEIGHT = 480, 300
 #: Margins around the plot, which hold the labels.
 LEFT, RIGHT, TOP, BOTTOM = 80, 26, 14, 46
 #: Longest label of a tick, in letters, below the chart and beside the chart (more room).
-LABEL_LETTERS, SIDE_LABEL_LETTERS = 7, 12
+LABEL_LETTERS, SIDE_LABEL_LETTERS = 7, 16
 #: Longest name of an axis, in letters, below the chart and beside the chart (less room).
 NAME_LETTERS, SIDE_NAME_LETTERS = 44, 26
 #: Upper bound on the mean width of a letter in a tick's label.

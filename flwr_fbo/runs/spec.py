@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, runtime_checkable
 
@@ -149,7 +149,9 @@ class RunSpec:
         keys = settings_class.keys()
         if "parallel" in stated and "parallel" not in {*keys, *task.settings_class.keys()}:
             raise SettingsError(_no_parallel(run.strategy))
-        unknown_keys(stated, {*RunSettings.keys(), *keys, *task.settings_class.keys()})
+        known = {*RunSettings.keys(), *keys, *task.settings_class.keys()}
+        _check_strategy_has(stated.keys() - known, run.strategy)
+        unknown_keys(stated, known)
         paper = run.preset == "paper"
         made = _make_task(task, stated, paper)
         # Given settings come before those of the paper, and these before those of the task.
@@ -285,6 +287,17 @@ def _no_parallel(strategy: str) -> str:
         "before it, so that an agent has one evaluation to make at a time; it is a setting of "
         f"{', '.join(have)}"
     )
+
+
+def _check_strategy_has(unknown: Iterable[str], strategy: str) -> None:
+    """Raise SettingsError for an unknown key that is a setting of other strategies."""
+    keys = {n: find_method(n, "global").settings_class.keys() for n in method_names()}
+    for key in sorted(unknown):
+        have = [name for name, theirs in keys.items() if key in theirs]
+        if have:
+            raise SettingsError(
+                f"unknown setting `{key}` of {strategy}; it is a setting of {', '.join(have)}"
+            )
 
 
 def _check_answers_early(run: RunSettings, method: Method) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Mapping
 
 from flwr_fbo.runs.absent import absence_rows
@@ -11,10 +12,20 @@ from flwr_fbo.runs.texts import failing_text, listed, params_text
 
 #: The width of the labels at the left.
 LABEL = 14
+#: Labels of rows whose text is copied into a shell, so that no line break may be added.
+COPIED = frozenset({"files", "next", ""})
 
 
-def summary(result: Result) -> str:
+def summary(result: Result, columns: int | None = None) -> str:
     """Return the summary of a finished run: scores, gains, privacy, failures, and what to do next.
+
+    Parameters
+    ----------
+    result
+        The result of the run.
+    columns
+        The width of the terminal. Lines of text are broken there, and a table that is too wide is
+        printed as two. None breaks nothing.
 
     Examples
     --------
@@ -34,9 +45,23 @@ def summary(result: Result) -> str:
     )
     lines = ["", title, ""]
     if result.best_score is not None:
-        lines += [*score_table(result), ""]
-    lines += [f"  {label:<{LABEL}}{text}" for label, text in _rows(result)]
+        lines += [*score_table(result, columns), ""]
+    for label, text in _rows(result):
+        lines += _labelled(label, text, None if label in COPIED else columns)
     return "\n".join(lines)
+
+
+def _labelled(label: str, text: str, columns: int | None) -> list[str]:
+    """Return a text beside its label, in lines of so many columns."""
+    first, others = f"  {label:<{LABEL}}", " " * (LABEL + 2)
+    # A very narrow terminal breaks lines anyway; a word is never broken.
+    if columns is None or columns < 2 * LABEL + 20:
+        return [first + text]
+    lines = textwrap.wrap(
+        text, columns - 1, initial_indent=first, subsequent_indent=others,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    return lines or [first]
 
 
 def steps_text(result: Result) -> str:
@@ -46,39 +71,58 @@ def steps_text(result: Result) -> str:
     return f"{steps:g} for each agent; {pruned:g} of {made} evaluations pruned"
 
 
-def score_table(result: Result) -> list[str]:
-    """Return the lines of the table of scores: the run, and each baseline beside it."""
+def score_table(result: Result, columns: int | None = None) -> list[str]:
+    """Return the lines of the table of scores: the run, and each baseline beside it.
+
+    In a terminal of fewer columns than the table has, the differences are a second table.
+    """
     width = max(12, *(len(name) + 2 for name in (result.strategy, *result.compared)))
     score = f"{result.best_score:.4f}" if result.best_score is not None else "-"
     title = f"mean best {result.metric}"
-    narrow = max(len(title), 8)
     if not result.compared:
         return [f"  {'strategy':<{width}}{title}", f"  {result.strategy:<{width}}{score}"]
-    lines = [
-        f"  {'':<{width}}{'':<{narrow}}   evaluations to      difference (95 % interval)",
-        f"  {'strategy':<{width}}{title:<{narrow}}   the same score      "
-        f"{'at the end':<26} over all evaluations",
-        f"  {result.strategy:<{width}}{score}",
-    ]
-    for name, other in result.compared.items():
-        theirs = "-" if other.best_score is None else f"{other.best_score:.4f}"
-        row = f"  {name:<{width}}{theirs:<{narrow}}"
-        saving = result.savings.get(name)
-        if saving is not None:
-            row += f"   {saving.text:<18}  {saving.at_end!s:<26} {saving.over_run}"
-        lines.append(row.rstrip())
-    return lines
+    names = ["", "strategy", result.strategy, *result.compared]
+    others = result.compared.values()
+    theirs = ["-" if r.best_score is None else f"{r.best_score:.4f}" for r in others]
+    found = [result.savings.get(name) for name in result.compared]
+    texts = ["" if s is None else s.text for s in found]
+    ends = ["" if s is None else str(s.at_end) for s in found]
+    overs = ["" if s is None else str(s.over_run) for s in found]
+    labels = [f"  {name:<{width}}" for name in names]
+    scores = [f"{t:<{max(len(title), 8) + 3}}" for t in ("", title, score, *theirs)]
+    counts = [f"{t:<19} " for t in ("evaluations to", "the same score", "", *texts)]
+    at_end = [f"{t:<26} " for t in ("difference (95 % interval)", "at the end", "", *ends)]
+    over_run = ["", "over all evaluations", "", *overs]
+    whole = _beside(labels, scores, counts, at_end, over_run)
+    if columns is None or max(len(line) for line in whole) < columns:
+        return whole
+    differences = _beside(labels, at_end, over_run)
+    del differences[2]  # the run has no difference to itself
+    return [*_beside(labels, scores, counts), "", *differences]
+
+
+def _beside(*columns: list[str]) -> list[str]:
+    """Return the lines of a table from its columns, whose cells have their widths."""
+    return ["".join(cells).rstrip() for cells in zip(*columns, strict=True)]
 
 
 def saved_text(savings: Mapping[str, Saving]) -> str:
     """Return in one sentence how many evaluations were saved; empty without a baseline."""
-    parts = [
+    others = [(name, s) for name, s in savings.items() if not _equal(s)]
+    same = [name for name, s in savings.items() if _equal(s)]
+    counts = [
         f"{s.ours}{'' if number else ' evaluations'} instead of {s.theirs} ({name})"
-        if s.ours != s.theirs
-        else f"the same number of evaluations ({name})"
-        for number, (name, s) in enumerate(savings.items())
+        for number, (name, s) in enumerate(others)
     ]
-    return f"The same score came after {listed(parts)}." if parts else ""
+    parts = [listed(counts)] if counts else []
+    if same:
+        parts.append(f"as many{'' if counts else ' evaluations'} as {listed(same)}")
+    return f"The same score came after {', and after '.join(parts)}." if parts else ""
+
+
+def _equal(saving: Saving) -> bool:
+    """Return whether the run and its baseline needed equally many evaluations."""
+    return saving.ours == saving.theirs
 
 
 def verdict_text(savings: Mapping[str, Saving]) -> str:

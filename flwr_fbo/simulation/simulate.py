@@ -200,10 +200,14 @@ def simulate_run(
     folder: Path | None,
     compare: Sequence[str | FBOStrategy] = (),
     progress: TextIO | None = None,
+    columns: int | None = None,
 ) -> tuple[dict[str, Any], str]:
-    """Simulate a run by kebab-case keys; return the result as JSON values, and its summary."""
+    """Simulate a run by kebab-case keys; return the result as JSON values, and its summary.
+
+    The summary fits into a terminal of so many columns; None breaks no line.
+    """
     result = _simulate(given, engine, folder, compare, progress)
-    return result.to_dict(), summary(result)
+    return result.to_dict(), summary(result, columns)
 
 
 def _simulate(
@@ -217,6 +221,11 @@ def _simulate(
     """Run a federation and its baselines, after a check of all settings."""
     check_engine(engine)
     spec = RunSpec.from_mapping(given)
+    if isinstance(compare, str):  # which would be a baseline for each letter
+        raise SettingsError(
+            "`compare` must be a list of names or strategies, such as ['alone', 'tpe'], but got "
+            f"{compare!r}"
+        )
     if compare and spec.run.answer_within is not None:
         raise SettingsError(
             "`answer-within` must be left unset in a run that is compared with others, but got "

@@ -37,9 +37,10 @@ from flwr_fbo.runs.spec import RunSettings, RunSpec, node_ids_of, settings_to_st
 from flwr_fbo.runs.stopping import Stopper
 from flwr_fbo.strategies.explicit import StrategyOptions
 from flwr_fbo.strategies.local import local_agents
+from flwr_fbo.strategies.registration import is_simulation
 from flwr_fbo.strategies.result import TuningResult
 from flwr_fbo.strategies.roster import Roster
-from flwr_fbo.strategies.rounds import Rounds, count_nodes
+from flwr_fbo.strategies.rounds import Rounds, check_size, count_nodes, mistakes_logged
 from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
@@ -272,6 +273,9 @@ class FBOStrategy(Strategy):
         rounds = o.num_rounds if num_rounds is None or not counts else num_rounds
         # A continued run keeps its number of agents, even if fewer nodes are connected now.
         planned = o.num_agents or (known or {}).get("agents") or len(o.node_ids)
+        if planned and known is None and is_simulation(grid):  # before anything is stored
+            with mistakes_logged():
+                check_size(grid, planned, timeout)
         agents = planned or count_nodes(grid, timeout)
         parameters = RunParameters(
             space=space,

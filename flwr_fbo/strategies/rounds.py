@@ -6,11 +6,12 @@ stored and when the run ends.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from flwr.app import Message
@@ -21,6 +22,7 @@ from flwr_fbo.core.protocol import Reply, ReplyError, Request, Setup, checked_re
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.method import MethodServer, RunParameters
 from flwr_fbo.runs.callbacks import RoundReport
+from flwr_fbo.runs.files import RunDirectoryError
 from flwr_fbo.runs.history import RunHistory
 from flwr_fbo.strategies.absences import Absences
 from flwr_fbo.strategies.held_rounds import HeldRounds
@@ -142,7 +144,8 @@ class Rounds:
         """Wait until all agents of the run are registered, for at most the timeout."""
         p = self._parameters
         if is_simulation(grid):
-            check_size(grid, p.agents, p.timeout)
+            with mistakes_logged():
+                check_size(grid, p.agents, p.timeout)
         deadline = time.monotonic() + registration_seconds(grid, p.timeout)
         notice = -math.inf
         while True:
@@ -227,7 +230,7 @@ class Rounds:
     def _checked(self, replies: Mapping[int, Reply], counts: Counter[str]) -> dict[int, Reply]:
         """Return the good and the declined replies of agents of this process; count all others."""
         good: dict[int, Reply] = {}
-        for agent, reply in replies.items():
+        for agent, reply in sorted(replies.items()):
             try:
                 good[agent] = checked_reply(self._open.requests[agent], reply)
             except ReplyError as error:
@@ -393,10 +396,14 @@ class Rounds:
         return time.monotonic() - self._open.started >= min(timeout, self._parameters.timeout)
 
     def _read(self, numbered: Mapping[int, Message], counts: Counter[str]) -> dict[int, Reply]:
-        """Return the good and the declined replies by agent; count and drop all others."""
+        """Return the good and the declined replies by agent; count and drop all others.
+
+        The replies are in the order of the agents. In the order of arrival, the last digits of a
+        sum would depend on which agent replied first.
+        """
         replies: dict[int, Reply] = {}
-        for number, message in numbered.items():
-            agent = self._open.agents[number]
+        by_agent = {self._open.agents[number]: message for number, message in numbered.items()}
+        for agent, message in sorted(by_agent.items()):
             try:
                 reply = wire.decode_reply(message, self._open.requests[agent])
             except wire.WireError as error:
@@ -410,6 +417,20 @@ class Rounds:
                 self.roster.note_use(agent)
             replies[agent] = reply
         return replies
+
+
+@contextlib.contextmanager
+def mistakes_logged() -> Iterator[None]:
+    """Log a mistake in a run's settings or directory in one line, before it ends the ServerApp.
+
+    Flower shows an error of a ServerApp only after its simulation engine has started, some ten
+    seconds later, and below a traceback.
+    """
+    try:
+        yield
+    except (ValueError, ImportError, RunDirectoryError) as mistake:
+        logger.error("%s", mistake)
+        raise
 
 
 def check_size(grid: Grid, agents: int, timeout: float) -> None:

@@ -22,7 +22,7 @@ from flwr_fbo.runs.trackers import tracker_named
 from flwr_fbo.strategies.base import FBOStrategy
 from flwr_fbo.strategies.registration import is_simulation
 from flwr_fbo.strategies.result import TuningResult
-from flwr_fbo.strategies.rounds import check_size, count_nodes
+from flwr_fbo.strategies.rounds import check_size, count_nodes, mistakes_logged
 from flwr_fbo.tasks import Task
 
 logger = logging.getLogger("flwr.fbo")
@@ -102,6 +102,14 @@ def serve_run(
     given: Mapping[str, Any], grid: Grid, context: Context, callbacks: Sequence[Callback] = ()
 ) -> TuningResult:
     """Serve the run that these keys describe, from the start or from its last checkpoint."""
+    with mistakes_logged():
+        return _serve_run(given, grid, context, callbacks)
+
+
+def _serve_run(
+    given: Mapping[str, Any], grid: Grid, context: Context, callbacks: Sequence[Callback]
+) -> TuningResult:
+    """Check the keys of a run, serve the run, and log its summary."""
     spec = RunSpec.from_mapping(given)
     directory = RunDirectory(run_directory(spec.run.run_name or str(context.run_id)))
     if not directory.holds_a_run:  # before the lock, which makes the directory

@@ -105,7 +105,7 @@ def test_a_task_of_ones_own_runs(tmp_path: Path) -> None:
     assert found["agents_best"][0]["params"].keys() == {"x"}
 
 
-@pytest.mark.slow
+@pytest.mark.slow(100)
 def test_through_flowers_simulation_engine(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(OWN_TASK)
     done = flwr_fbo(
@@ -319,6 +319,21 @@ def test_reproduce_finds_the_source_tree_around_the_directory(
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SettingsError, match="inside a clone"):
         reproduce._source_tree()
+
+
+@pytest.mark.parametrize("command", ["tasks", "strategies", "strategies dp-fts-de", "doctor"])
+def test_lists_fit_into_a_terminal_and_stay_whole_in_a_pipe(
+    command: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a terminal of 80 columns a long line goes on under its own text; no word is broken."""
+    whole = CliRunner().invoke(app, command.split()).stdout
+    monkeypatch.setattr("flwr_fbo.cli.common.terminal_columns", lambda stream: 80)
+    shown = CliRunner().invoke(app, command.split()).stdout
+    for line in shown.splitlines():  # only a path may be longer than a line
+        assert len(line) < 80 or any(len(word) > 40 for word in line.split()), line
+    if command != "doctor":  # which measures the disk each time
+        assert shown.split() == whole.split()
+        assert max(len(line) for line in whole.splitlines()) > 80
 
 
 def test_strategies_are_one_line_each(tmp_path: Path) -> None:

@@ -55,6 +55,11 @@ def test_what_is_missing_says_how_to_get_it(tmp_path: Path) -> None:
         assert part in done.stdout
 
 
+def test_a_task_stands_for_its_data_set() -> None:
+    assert data("glasses").stdout == data("gleam").stdout
+    assert "unknown data set `glases`" in data("glases").stderr
+
+
 def test_nothing_is_fetched_without_a_yes(tmp_path: Path) -> None:
     refused = data("stocks", "--fetch", input="n\n")
     assert refused.exit_code == 1

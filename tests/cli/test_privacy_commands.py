@@ -74,6 +74,26 @@ def test_the_plan_of_secure_sums_is_what_a_run_will_use(tmp_path: Path) -> None:
         assert planned[key] == facts[key]
 
 
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (["privacy", "--epsilon", "5", "--agents", "30"], "but got --agents 30 and --epsilon 5.0"),
+        (["privacy"], "but got none of them"),
+        (
+            ["privacy", "--epsilon", "5", "--agents", "30", "--rounds", "200000000"],
+            "`rounds` must be so small that the run fits into this machine's memory",
+        ),
+        (["audit", "--epsilon", "5", "--rounds", "200000000"], "but got 200000000"),
+        (["audit", "--fast", "--trials", "0"], "`trials` must be an integer >= 100, but got 0"),
+    ],
+)
+def test_a_wrong_number_is_one_line_with_its_value(given: list[str], words: str) -> None:
+    done = CliRunner().invoke(app, given)
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert words in line
+
+
 PLANS = [
     ("--epsilon 5 --set finalists=3", {"epsilon": 5, "finalists": 3}),
     (

@@ -93,6 +93,7 @@ def test_text_is_read_as_the_declared_type():
         ({"rate": "nan"}, "must be finite"),
         ({"strt-after": 1}, "unknown setting `strt-after`; did you mean `start-after`"),
         ({"start_after": 1}, "unknown setting `start_after`; did you mean `start-after`"),
+        ({"START-AFTER": 1}, "unknown setting `START-AFTER`; did you mean `start-after`"),
         ({"zzz": 1}, "unknown setting `zzz`; known are enabled, label, limit, rate, scale, start"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from xml.etree import ElementTree
 
 from benchmarks import first_table, hero
@@ -17,6 +18,20 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def test_it_has_fewer_than_600_words() -> None:
     assert len(README.split()) < 600
+
+
+def test_its_badges_are_true_and_need_no_service() -> None:
+    """``docs/pictures.py`` draws them from pyproject.toml, and another test draws them again."""
+    (label,) = re.findall(r"!\[([^]]*)\]\(docs/images/badges\.svg\)", README)
+    root = ElementTree.fromstring((ROOT / "docs" / "images" / "badges.svg").read_text())
+    assert root.get("aria-label") == label
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    lowest = project["requires-python"].removeprefix(">=")
+    assert label.startswith(f"version {project['version']}, python {lowest} to 3.")
+    assert project["license"] in label
+    assert "Apache License" in (ROOT / "LICENSE").read_text()[:200]
+    assert "Version 2.0" in (ROOT / "LICENSE").read_text()[:200]
+    assert "://" not in "".join(re.findall(r"!\[[^]]*\]\(([^)]*)\)", README))
 
 
 def test_its_first_picture_is_of_the_saved_runs() -> None:

@@ -11,6 +11,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 REPOSITORY = Path(__file__).parents[2]
 BIN = Path(sys.executable).parent
@@ -47,6 +49,35 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+@dataclass
+class Link:
+    """A SuperLink's notes of nodes and runs, read from its database."""
+
+    database: Path
+
+    def execute(self, statement: str, *values: Any) -> list[Any]:
+        connection = sqlite3.connect(self.database, timeout=60.0)
+        try:
+            with connection:
+                return connection.execute(statement, values).fetchall()
+        finally:
+            connection.close()
+
+    def online(self) -> set[int]:
+        online = "SELECT node_id FROM node WHERE status = 'online' AND online_until > ?"
+        return {node for (node,) in self.execute(online, time.time())}
+
+    def forget(self, node: int) -> None:
+        """Let the SuperLink notice now that a node is dead, and not after a minute."""
+        self.execute("UPDATE node SET online_until = ? WHERE node_id = ?", time.time(), node)
+
+    def ended(self, count: int) -> bool:
+        """Return whether so many runs have ended, in whatever way."""
+        primary = "SELECT count(*) FROM run JOIN task ON task_id = primary_task_id "
+        ((ended,),) = self.execute(primary + "WHERE finished_at IS NOT NULL")
+        return int(ended) >= count
 
 
 @dataclass
@@ -106,10 +137,16 @@ class Flower:
             time.sleep(0.2)
         return process
 
+    @property
+    def link(self) -> Link:
+        """The notes of the SuperLink that :meth:`superlink` started, of the newest Flower."""
+        return Link(self.folder / "superlink.db")
+
     def superlink(self, port: int) -> subprocess.Popen[bytes]:
         """A SuperLink on loopback without TLS, which `flwr run . dep` finds."""
         options = ["--disable-runtime-dependency-installation"]
         options += ["--host", "127.0.0.1", "--port", str(port)]
+        options += ["--database", str(self.link.database)]
         if not ONE_PORT:
             fleet, io = free_ports(2)
             self.fleet = f"127.0.0.1:{fleet}"
@@ -193,10 +230,10 @@ class Flower:
             assert time.monotonic() < deadline, self.logs()
             time.sleep(every)
 
-    def until_finished(self, name: str) -> None:
-        """Wait until the last run has ended, in whatever way."""
-        # Each look is a process that takes a second of CPU time, which the run needs as well.
-        self.until(lambda: self.status(name).startswith("finished"), every=3.0)
+    def until_finished(self, link: Link, runs: int = 1) -> None:
+        """Wait until so many runs have ended, in whatever way."""
+        # Flower's own commands start a process for each look, whose CPU time the run needs as well.
+        self.until(lambda: link.ended(runs))
 
     def logs(self) -> str:
         return "\n".join(p.read_text(errors="replace")[-3000:] for p in self.folder.glob("*.log"))

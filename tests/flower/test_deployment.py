@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from flwr_fbo.runs.history import read_evaluations
-from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
+from tests.flower.processes import REPOSITORY, Flower, Link, flower, free_ports
 
 EXAMPLE = REPOSITORY / "examples" / "deployment"
 
@@ -45,7 +45,7 @@ def slow(params, partition):
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(300),
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
     pytest.mark.skipif(
         not (shutil.which("openssl") and shutil.which("ssh-keygen")),
@@ -101,7 +101,7 @@ def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_pa
 
         running.until(lambda: notes(running, 1)["begin"] >= 3)
         kill_child(nodes[1])  # in the middle of its evaluation of round 1
-        running.until_finished("dep")
+        running.until_finished(Link(tmp_path / "keys" / "superlink.db"))
 
         assert running.status("dep").startswith("finished:completed"), running.logs()
         assert stranger.poll() is None  # still trying

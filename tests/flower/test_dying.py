@@ -81,7 +81,7 @@ def test_a_run_that_an_evaluation_ended_is_resumed_without_another_end(tmp_path:
     assert x > 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.slow(80)
 @pytest.mark.skipif(find_spec("ray") is None, reason="needs Ray")
 def test_a_worker_of_ray_that_dies_is_replaced(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -14,7 +14,7 @@ import pytest
 REPOSITORY = Path(__file__).parents[2]
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(200),
     pytest.mark.skipif(not hasattr(os, "fork"), reason="the faults are injected into forks"),
 ]
 

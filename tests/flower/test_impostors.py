@@ -29,7 +29,7 @@ def quick(params):
 AGENTS, KEYS = 3, 5
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(130),
     pytest.mark.skipif(sys.platform == "win32", reason="runs shell scripts"),
     pytest.mark.skipif(
         not (shutil.which("openssl") and shutil.which("ssh-keygen")),

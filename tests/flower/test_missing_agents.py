@@ -14,6 +14,7 @@ from flwr_fbo import Float, RandomSearch, task
 from flwr_fbo.clients.client_app import simulated_client_app
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.runs.callbacks import Callback
+from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.summary import summary
 from flwr_fbo.simulation.in_process_grid import InProcessGrid
 from flwr_fbo.strategies import rounds
@@ -50,6 +51,47 @@ def test_a_simulation_with_too_few_nodes_is_refused(monkeypatch: pytest.MonkeyPa
     for words in ("2 of 10 agents are here", 'flwr run . --federation-config "num-supernodes=10'):
         assert words in str(refused.value)
     check_size(grid, 2, timeout=5.0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"task": "digits", "agents": 10}, "2 of 10 agents are here"),
+        ({"task": "digts"}, "unknown task `digts`; did you mean `digits`?"),
+        ({"task": "digits", "epsilon": -5.0}, "`epsilon` must be > 0, but got -5.0"),
+    ],
+)
+def test_a_mistake_is_logged_before_flowers_engine_has_started(
+    given: dict[str, Any],
+    words: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Flower's engine shows the error itself only once it has started, below a traceback."""
+    monkeypatch.setenv("FLWR_FBO_HOME", str(tmp_path))
+    monkeypatch.setattr(rounds, "SETTLE_SECONDS", 0.05)
+    grid: Any = InMemoryGrid(2)
+    context = Context(run_id=7, node_id=0, node_config={}, state=RecordDict(), run_config={})
+    with caplog.at_level(logging.ERROR, logger="flwr.fbo"), pytest.raises(SettingsError):
+        serve_run(given, grid, context)
+    (logged,) = [record.getMessage() for record in caplog.records]
+    assert words in logged
+    assert "\n" not in logged
+
+
+def test_too_few_nodes_are_logged_in_an_app_of_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rounds, "SETTLE_SECONDS", 0.05)
+    grid: Any = InMemoryGrid(2)
+    strategy = RandomSearch(space=hill.space, num_agents=10, num_rounds=1, run_dir=tmp_path)
+    with caplog.at_level(logging.ERROR, logger="flwr.fbo"), pytest.raises(SettingsError):
+        strategy.start(grid)
+    (logged,) = [record.getMessage() for record in caplog.records]
+    assert "2 of 10 agents are here" in logged
+    # Nothing is stored, so that the corrected run is a new run and not the continued one.
+    assert not RunDirectory(tmp_path).holds_a_run
 
 
 def test_a_deployment_says_at_once_who_is_missing(

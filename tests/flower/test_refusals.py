@@ -13,7 +13,7 @@ from flwr_fbo.wire import SCHEMA
 from tests.flower.processes import Flower, flower, free_ports
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(90),
     pytest.mark.skipif(sys.platform == "win32", reason="uses env"),
 ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +22,7 @@ from flwr_fbo.strategies.dp_fts_de import DPFTSDE
 from flwr_fbo.strategies.fts import FTS
 from flwr_fbo.strategies.replies import send_and_collect
 
-from .conftest import SPACE
+from .conftest import SPACE, Federation, hill
 from .test_strategies import SMALL, Make
 
 
@@ -210,6 +211,37 @@ def test_a_run_with_a_quorum_goes_on_without_the_slow(federation: Make) -> None:
     reports = f.start().reports
     assert time.monotonic() - started < 300  # not one round waited for the slow
     assert [(r.asked, r.missing) for r in reports] == [(3, 1)] * 5
+
+
+class Backwards(InProcessGrid):
+    """Nodes of which the last one replies first."""
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        last = max(self._replies, key=int, default="")
+        return super().pull_messages(number for number in message_ids if number == last)
+
+
+def test_a_sum_does_not_depend_on_who_replied_first(tmp_path: Path) -> None:
+    """A sum of floating-point numbers has other last digits in another order."""
+    taken: dict[type[InProcessGrid], list[list[int]]] = {}
+    made = []
+    for grid in (InProcessGrid, Backwards):
+        strategy = DPFTSDE(**SMALL, regions=2)
+        f = Federation(strategy, tmp_path / grid.__name__, 5, hill, timeout=300.0)
+        f.grid.__class__ = grid
+        orders = taken.setdefault(grid, [])
+        close = f.strategy.server.close
+
+        def noted(replies: Any, close: Any = close, orders: Any = orders) -> None:
+            orders.append(list(replies))
+            close(replies)
+
+        f.strategy.server.close = noted  # type: ignore[method-assign]
+        f.start()
+        histories = read_evaluations(f.directory.agents, 5)
+        made.append([[(e.round, e.play, e.unit, e.score) for e in h] for h in histories])
+    assert taken[Backwards] == taken[InProcessGrid] == [[0, 1, 2, 3, 4]] * 5
+    assert made[0] == made[1]
 
 
 class Late(InProcessGrid):

@@ -3,7 +3,7 @@
 The test looks into the SuperLink's database instead of asking with Flower's commands: these start
 a process each, and would take the processor from the nodes that are waited for. A SuperLink counts
 a dead node as online for another minute, and refuses its key meanwhile; the test lets this minute
-pass at once (:meth:`Link.forget`).
+pass at once (:meth:`~tests.flower.processes.Link.forget`).
 """
 
 from __future__ import annotations
@@ -13,10 +13,8 @@ import math
 import os
 import shutil
 import signal
-import sqlite3
 import subprocess
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,7 +24,7 @@ import pytest
 from flwr_fbo.privacy.releases import Release
 from flwr_fbo.privacy.secure.party import LEGS
 from flwr_fbo.runs.files.directory import RunDirectory
-from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
+from tests.flower.processes import REPOSITORY, Flower, Link, flower, free_ports
 
 EXAMPLE = REPOSITORY / "examples" / "deployment"
 NODES = 5
@@ -68,7 +66,7 @@ def hill(params):
 """
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(700),
     pytest.mark.skipif(sys.platform != "linux", reason="finds processes in /proc"),
     pytest.mark.skipif(
         not (shutil.which("openssl") and shutil.which("ssh-keygen")),
@@ -95,35 +93,6 @@ def child(process: subprocess.Popen[bytes]) -> int:
 
 
 @dataclass
-class Link:
-    """The SuperLink's notes of nodes and runs."""
-
-    database: Path
-
-    def execute(self, statement: str, *values: Any) -> list[Any]:
-        connection = sqlite3.connect(self.database, timeout=60.0)
-        try:
-            with connection:
-                return connection.execute(statement, values).fetchall()
-        finally:
-            connection.close()
-
-    def online(self) -> set[int]:
-        online = "SELECT node_id FROM node WHERE status = 'online' AND online_until > ?"
-        return {node for (node,) in self.execute(online, time.time())}
-
-    def forget(self, node: int) -> None:
-        """Let the SuperLink notice now that a node is dead, and not after a minute."""
-        self.execute("UPDATE node SET online_until = ? WHERE node_id = ?", time.time(), node)
-
-    def ended(self, count: int) -> bool:
-        """Return whether so many runs have ended, in whatever way."""
-        primary = "SELECT count(*) FROM run JOIN task ON task_id = primary_task_id "
-        ((ended,),) = self.execute(primary + "WHERE finished_at IS NOT NULL")
-        return int(ended) >= count
-
-
-@dataclass
 class Deployment:
     """Five SuperNodes; the last one is the victim."""
 
@@ -145,7 +114,7 @@ class Deployment:
         self.running.command("flwr", "run", str(REPOSITORY), "dep", "--run-config", given)
 
     def await_end(self) -> None:
-        self.running.until(lambda: self.link.ended(self.runs), 600)
+        self.running.until_finished(self.link, self.runs)
         assert self.running.status("dep").startswith("finished:completed"), self.running.logs()
 
     def outcome(self, name: str) -> tuple[list[Release], int, dict[str, Any]]:

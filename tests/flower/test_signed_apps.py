@@ -24,7 +24,7 @@ RUN += "initial-points=1'"
 REFUSED = "none of 1 connected nodes runs this app"
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(100),
     pytest.mark.skipif(sys.platform == "win32", reason="runs shell scripts"),
     pytest.mark.skipif(
         not (shutil.which("openssl") and shutil.which("ssh-keygen")),

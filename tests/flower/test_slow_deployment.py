@@ -20,7 +20,7 @@ from tests.flower.processes import REPOSITORY, Flower, flower, free_ports
 from tests.flower.slow_tasks import NOTES, allow, notes
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.slow(90),
     pytest.mark.skipif(sys.platform == "win32", reason="workers need fork"),
 ]
 
@@ -83,7 +83,7 @@ def test_answers_come_meanwhile_whoever_dies(running: Flower) -> None:
     allow(1, 7)
     running.until(lambda: len(notes(0, "begin")) == 3)  # it is asked again, as another node
 
-    running.until_finished("dep")
+    running.until_finished(running.link)
     assert running.status("dep").startswith("finished:completed"), running.logs()
     assert has_worker(slow)  # the run is over; what was begun is not
     allow(0, 2)

@@ -192,7 +192,7 @@ def _namespaces() -> bool:
     return subprocess.run(["unshare", "-rn", "true"], capture_output=True).returncode == 0
 
 
-@pytest.mark.slow
+@pytest.mark.slow(80)
 @pytest.mark.skipif(not _namespaces(), reason="needs unshare and ip, to take the network away")
 def test_a_simulation_with_ray_needs_no_network_at_all(tmp_path: Path) -> None:
     """Whatever language its parts are written in: there is loopback and nothing else."""

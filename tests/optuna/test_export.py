@@ -55,14 +55,35 @@ def test_every_evaluation_is_a_trial_that_optuna_reads(tmp_path: Path) -> None:
     assert failed > 0
 
 
+@pytest.mark.parametrize(
+    ("storage", "reason"),
+    [
+        ("study.db", "Could not parse"),
+        ("sqlite:///{folder}/missing/study.db", "unable to open database file"),
+        ("nothing://study", "plugin"),
+    ],
+)
+def test_a_storage_that_cannot_be_opened_is_refused_in_one_line(
+    storage: str, reason: str, tmp_path: Path
+) -> None:
+    simulate(partly, agents=1, rounds=1, strategy="random", run_dir=tmp_path / "run")
+    given = storage.format(folder=tmp_path)
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--storage", given])
+    assert done.exit_code == 2
+    (line,) = done.stderr.splitlines()
+    assert (
+        f"must be one that Optuna can open, such as sqlite:///study.db, but got {given!r}" in line
+    )
+    assert reason in line
+
+
 def test_a_longer_run_adds_what_is_new(tmp_path: Path) -> None:
     run, storage = tmp_path / "run", f"sqlite:///{tmp_path / 's.db'}"
     simulate(partly, agents=2, rounds=2, initial_points=2, strategy="random", run_dir=run)
     run_cli("export", run, "--storage", storage, "--name", "mine")
     resume(run, partly, rounds=5)
-    assert "6 evaluations of 2 agents" in run_cli(
-        "export", run, "--storage", storage, "--name", "mine"
-    )
+    told = run_cli("export", run, "--storage", storage, "--name", "mine")
+    assert f"14 evaluations of 2 agents are in {storage}, 6 of them new" in told
     assert [len(study.trials) for study in studies(storage).values()] == [7, 7]
 
 

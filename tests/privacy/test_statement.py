@@ -64,6 +64,7 @@ def test_every_strategy_has_one_and_it_survives_json(name: str, tmp_path: Path) 
         again = PrivacyStatement.from_dict(json.loads(json.dumps(statement.to_dict())))
         assert again == statement
         assert statement.to_page().startswith("Privacy statement")
+        assert max(map(len, statement.to_page().splitlines())) < 80
         if not settings:
             assert not statement.private
             assert statement.epsilon is None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from flwr_fbo.report import history_plots, round_plots, space_plots
 from flwr_fbo.report.importance import marginals, pooled_model
 from flwr_fbo.report.released import spread_points
 from flwr_fbo.report.runs import read_run
-from flwr_fbo.report.svg import Chart
+from flwr_fbo.report.svg import WIDTH, Axis, Chart
 
 PLOTS = [name for name in flwr_fbo.__all__ if name.startswith("plot_")]
 #: Figures that a server of a deployment can make, which has no journals.
@@ -59,6 +60,31 @@ def test_every_plot_is_a_picture(result: Result, name: str, tmp_path: Path) -> N
     assert getattr(flwr_fbo, name)(result.run_dir).svg() == figure.svg()
     with pytest.raises(SettingsError, match=r"must end in \.svg"):
         figure.save(tmp_path / "figure.png")
+
+
+@pytest.mark.parametrize("name", PLOTS)
+def test_a_saved_figure_says_how_to_read_it(result: Result, name: str) -> None:
+    """The report has a note above each figure; a file has no page around it."""
+    figure = getattr(flwr_fbo, name)(result)
+    root = ET.fromstring(figure.svg())
+    words = " ".join("".join(text.itertext()) for text in root.iter() if text.tag.endswith("text"))
+    for chart in figure.charts:
+        assert chart.note in words
+    if name == "plot_contour":
+        assert "Star: recommended to all. Rings: the agents' best evaluations." in words
+
+
+def test_a_figure_in_a_terminal_is_its_titles(result: Result) -> None:
+    text = repr(flwr_fbo.plot_privacy(result))
+    assert text.startswith("<Figure: Privacy spent, Signal and noise of the releases;")
+    assert len(text) < 150
+
+
+def test_names_of_usual_length_are_not_cut() -> None:
+    chart = Chart("bars", "", Axis(0.0, 1.0, "", []), Axis(0.0, 1.0, "", [(0.5, "learning-rate")]))
+    assert ">learning-rate</text>" in chart.drawing()
+    # 7 units a letter, the width in a wide font.
+    assert chart.left > 7 * len("learning-rate")
 
 
 @pytest.mark.parametrize("name", PLOTS)
@@ -146,13 +172,41 @@ class TestReleases:
         assert "the noise's deviation is" in chart.note
 
 
-def test_the_contour_is_of_the_parameters_that_matter_most(result: Result) -> None:
+@pytest.mark.parametrize(
+    ("shares", "title"),
+    [
+        ([0.6, 0.1, 0.3], "rate and kind"),
+        ([0.3, 0.1, 0.6], "rate and kind"),
+        ([0.1, 0.3, 0.6], "width and kind"),
+    ],
+)
+def test_the_contour_is_of_the_parameters_that_matter_most(
+    result: Result, shares: list[float], title: str
+) -> None:
+    """The axes keep the space's order, so that two runs side by side have the same axes."""
     run = read_run(result.run_dir)
     found = space_plots.landscape(run)
     assert found is not None
-    chart = space_plots.contour(run, found, "")
+    known = replace(found, shape=replace(found.shape, shares=np.array(shares)))
+    chart = space_plots.contour(run, known, "")
     assert chart is not None
-    assert chart.title == " and ".join(found.space.names[i] for i in found.order[:2])
+    assert chart.title == title
+    assert chart.x.label == title.split()[0]
+
+
+def test_parallel_coordinates_are_as_wide_as_they_need(result: Result, tmp_path: Path) -> None:
+    wide = space_plots.parallel(read_run(result.run_dir), None, "")
+    assert wide is not None
+    assert wide.width == space_plots.BROAD
+
+    @task(space={"x": Float(0.0, 1.0), "y": Float(0.0, 1.0)}, score_range=(0.0, 1.0))
+    def plane(params: Any) -> float:
+        return float(params["x"])
+
+    made = simulate(plane, agents=2, rounds=3, strategy="random", run_dir=tmp_path / "run")
+    narrow = space_plots.parallel(read_run(made.run_dir), None, "")
+    assert narrow is not None
+    assert narrow.width == WIDTH
 
 
 def test_in_one_dimension_the_star_lies_on_the_function(tmp_path: Path) -> None:

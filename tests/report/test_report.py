@@ -128,6 +128,18 @@ def test_without_the_agents_journals_it_says_so(runs: Path, tmp_path: Path) -> N
     assert '<figure id="r0-epsilon"' in text
 
 
+def test_a_comparison_leaves_the_report_of_its_first_run(runs: Path, tmp_path: Path) -> None:
+    for name in ("fts", "private"):
+        shutil.copytree(runs / name, tmp_path / name)
+    both = [tmp_path / "fts", tmp_path / "private"]
+    alone = write_report(both[:1])
+    before = alone.read_text()
+    compared = write_report(both)
+    assert compared == tmp_path / "fts" / "compared.html"
+    assert alone.read_text() == before
+    assert "2 runs compared" in compared.read_text()
+
+
 def test_the_command_names_the_file(runs: Path, tmp_path: Path) -> None:
     done = flwr_fbo("report", str(runs / "fts"), "--out", "it.html", cwd=tmp_path)
     assert done.returncode == 0, done.stderr

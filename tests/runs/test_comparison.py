@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,23 @@ class TestByHand:
         assert saving is not None
         assert (saving.score, saving.ours, saving.theirs) == (2.0, 3, 1)
         assert "3 evaluations instead of 1" in saved_text({"alone": saving})
+
+    def test_what_was_saved_is_one_sentence(self) -> None:
+        zero = Difference(0.0, 0.0, 0.0)
+        fewer = Saving(1.0, 9, 22, zero, zero, 3, 1, 1)
+        same = replace(fewer, theirs=9)
+        start = "The same score came after "
+        for savings, words in (
+            ({}, ""),
+            ({"alone": fewer}, f"{start}9 evaluations instead of 22 (alone)."),
+            ({"alone": same, "tpe": same}, f"{start}as many evaluations as alone and tpe."),
+            (
+                {"alone": same, "tpe": fewer, "random": fewer},
+                f"{start}9 evaluations instead of 22 (tpe) and 9 instead of 22 (random), and after "
+                "as many as alone.",
+            ),
+        ):
+            assert saved_text(savings) == words
 
     def test_the_interval_is_students_over_the_agents(self) -> None:
         gains = np.array([0.1, 0.3, 0.2, -0.1])
@@ -160,6 +178,23 @@ class TestInARun:
             assert saving.text in row
             assert str(saving.at_end) in row
 
+    @pytest.mark.parametrize("columns", [80, 90])
+    def test_the_summary_fits_into_a_narrow_terminal(self, compared: Result, columns: int) -> None:
+        """Commands and paths are not broken, so that they can be copied; nothing is left out."""
+        lines = summary(compared, columns).splitlines()
+        last = next(k for k, line in enumerate(lines) if line.startswith("  files"))
+        before, after = lines[:last], lines[last:]
+        assert max(len(line) for line in before) < columns
+        assert after == summary(compared).splitlines()[-len(after) :]
+        for name, saving in compared.savings.items():
+            scores, differences = (line for line in before if line.startswith(f"  {name} "))
+            assert saving.text in scores
+            assert str(saving.at_end) in differences
+            assert str(saving.over_run) in differences
+
+    def test_a_wide_terminal_has_the_table_of_a_file(self, compared: Result) -> None:
+        assert score_table(compared, 130) == score_table(compared)
+
     def test_a_single_run_says_how_to_compare(self, tmp_path: Path) -> None:
         result = simulate(hill, agents=2, rounds=1, run_dir=tmp_path / "run")
         assert result.savings == {}
@@ -180,6 +215,13 @@ def test_a_mistake_in_a_baseline_is_told_before_anything_is_made(
 ) -> None:
     with pytest.raises(SettingsError, match=fault):
         simulate(hill, agents=2, compare=[other], run_dir=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_baselines_are_a_list_and_no_single_text(tmp_path: Path) -> None:
+    """A text is a sequence of letters, of which none is the name of a baseline."""
+    with pytest.raises(SettingsError, match=r"must be a list of names .* but got 'alone'"):
+        simulate(hill, agents=2, compare="alone", run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 

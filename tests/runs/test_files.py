@@ -112,6 +112,13 @@ class TestSpec:
         with pytest.raises(SettingsError, match="unknown setting `clip`"):
             RunSpec.from_mapping({"task": "digits", "strategy": "random", "clip": 3.0})
 
+    def test_a_setting_of_other_strategies_is_refused_with_their_names(self) -> None:
+        with pytest.raises(SettingsError) as refused:
+            RunSpec.from_mapping({"task": "digits", "budget": 30})
+        text = str(refused.value)
+        assert text.startswith("unknown setting `budget` of dp-fts-de; it is a setting of fed-pne")
+        assert "dp-fts-de," not in text
+
     def test_no_key_means_two_things(self) -> None:
         shared = set(RunSettings.keys())
         for name in method_names():

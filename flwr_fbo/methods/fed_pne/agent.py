@@ -211,7 +211,8 @@ def _log_outside_range(low: float, high: float, *, private: bool) -> None:
         _log.error("scores outside the stated range [%g, %g] are clipped to it", low, high)
     else:
         _log.warning(
-            "scores lie outside the stated range [%g, %g]; the theory's constants no longer hold",
+            "scores lie outside [%g, %g], the range that the search assumes; set reward-low and "
+            "reward-high to a range that holds every score",
             low,
             high,
         )
