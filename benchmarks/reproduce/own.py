@@ -45,7 +45,7 @@ PAYS: Mapping[str, str] = {
     ".25. The gain is clear of chance for 10 parties from round 5 on, and for 5 and 29 parties "
     "around rounds 8 and 10.",
     "own-b": "With 30 parties sharing gains .02 in rounds 2 to 5, of an error of .08 to .13, and "
-    "nothing by round 20. With 10 parties it gains little, and with 5 it costs. At the start it "
+    "nothing by round 20. With 10 parties it gains nothing, and with 5 it costs. At the start it "
     "costs with any number, as agents begin in their own sub-region.",
 }
 
