@@ -22,6 +22,7 @@ from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.optuna.distributions import distribution_of
+from flwr_fbo.optuna.storages import opened
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.history import histories_in
 
@@ -102,7 +103,7 @@ def export_run(
 def _opened(storage: str | BaseStorage) -> BaseStorage:
     """Return the storage, or raise SettingsError with the reason why it cannot be opened."""
     try:
-        return optuna.storages.get_storage(storage)
+        return opened(storage)
     except (StorageInternalError, SQLAlchemyError, ImportError) as error:
         reason = str(error.__cause__ or error).splitlines()[0]
         raise SettingsError(

@@ -27,6 +27,7 @@ from flwr_fbo.core.reports import report, stop_here
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.optuna.distributions import distribution_of, space_of
+from flwr_fbo.optuna.storages import opened
 from flwr_fbo.tasks.task import FunctionTask, Params, Partition
 
 Objective = Callable[[Trial], float]
@@ -169,7 +170,7 @@ class OptunaTask(FunctionTask):
         storage = self._storage(partition) if callable(self._storage) else self._storage
         if isinstance(storage, str):
             storage = storage.replace("{agent}", f"{partition.index:04d}")
-        return InMemoryStorage() if storage is None else optuna.storages.get_storage(storage)
+        return InMemoryStorage() if storage is None else opened(storage)
 
     def evaluate(self, params: Params, *, rng: np.random.Generator) -> float:
         """Make one trial with these parameter values, and return its score.

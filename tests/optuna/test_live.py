@@ -17,6 +17,7 @@ import flwr_fbo.optuna
 from flwr_fbo import Float, Int, Partition, Result, simulate
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import SpaceError
+from flwr_fbo.optuna.storages import WAIT, opened
 from flwr_fbo.tasks import load, name_of
 
 SPACE: dict[str, Any] = {
@@ -147,6 +148,15 @@ def test_integers_keep_their_kind() -> None:
     assert task.evaluate({"rate": 0.1, "depth": 4}, rng=np.random.default_rng(0)) == pytest.approx(
         0.88
     )
+
+
+def test_writers_of_one_file_wait_for_one_another(tmp_path: Path) -> None:
+    """With Python's five seconds a trial failed where many processes shared two processors."""
+    store = opened(f"sqlite:///{tmp_path}/party.db")
+    with store._backend.engine.connect() as connection:  # type: ignore[attr-defined]
+        waits = connection.exec_driver_sql("PRAGMA busy_timeout").scalar()
+    assert waits == 1000 * WAIT >= 60_000
+    store.remove_session()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="processes must fork")
