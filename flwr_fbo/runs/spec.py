@@ -281,20 +281,23 @@ def _check_seeks(strategy: Any, method: Method, task: Task | type[Task]) -> None
 
 def _no_parallel(strategy: str) -> str:
     """Return why a strategy refuses the setting ``parallel``."""
-    have = [n for n in method_names() if "parallel" in set(find_method(n).settings_class.keys())]
     return (
         f"`parallel` must be left unset with {strategy}, which chooses each point after the answer "
         "before it, so that an agent has one evaluation to make at a time; it is a setting of "
-        f"{', '.join(have)}"
+        f"{', '.join(_strategies_with('parallel'))}"
     )
+
+
+def _strategies_with(key: str) -> list[str]:
+    """Return the names of the strategies that have a setting."""
+    classes = {name: find_method(name, "global").settings_class for name in method_names()}
+    return [name for name, settings in classes.items() if key in set(settings.keys())]
 
 
 def _check_strategy_has(unknown: Iterable[str], strategy: str) -> None:
     """Raise SettingsError for an unknown key that is a setting of other strategies."""
-    keys = {n: find_method(n, "global").settings_class.keys() for n in method_names()}
     for key in sorted(unknown):
-        have = [name for name, theirs in keys.items() if key in theirs]
-        if have:
+        if have := _strategies_with(key):
             raise SettingsError(
                 f"unknown setting `{key}` of {strategy}; it is a setting of {', '.join(have)}"
             )

@@ -168,7 +168,11 @@ def only_commands(page: Path) -> bool:
 
 
 def test_tutorials_of_commands_alone() -> None:
-    """`.ci/run` executes these once, as notebooks."""
+    """`.ci/run` executes these once, as notebooks, with the programs that this test would run."""
+    steps = (ROOT / ".ci" / "run").read_text()
+    assert 'FLWR_FBO_FRESH="$work/first" FLWR_FBO_NOTEBOOKS=executed' in steps
+    assert 'docs/notebooks.py --execute --programs "$work/first/.venv/bin"' in steps
+    assert "full=(extras notebooks " in steps  # the step runs
     assert [p.stem for p in WITH_BLOCKS if only_commands(p)] == ["flower-app", "two-hospitals"]
 
 
