@@ -22,6 +22,8 @@ _STYLE = (
     + "".join(f".d{i}{{stroke-dasharray:{d}}}" for i, d in enumerate(DASHES) if d)
     + "</style>"
 )
+#: The figures stand on pages of any colour.
+_GROUND = '<rect width="100%" height="100%" fill="#fff"/>'
 
 
 def style(number: int) -> str:
@@ -46,7 +48,7 @@ def alone(drawn: Chart) -> str:
     height = drawn.height + ROW * -(-len(drawn.legend) // COLUMNS) + 6 * bool(drawn.legend)
     return (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" role="img" '
-        f'aria-label="{escape(drawn.title)}">{_STYLE}{found[1]}{entries}</svg>\n'
+        f'aria-label="{escape(drawn.title)}">{_STYLE}{_GROUND}{found[1]}{entries}</svg>\n'
     )
 
 

@@ -197,6 +197,17 @@ def test_a_method_that_needs_more_evaluations_than_there_are_is_refused(theirs: 
         results.measure(theirs.TOY, contestant_named("voting budget=20"), 2)
 
 
+def test_costs_leave_out_federations_without_data(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delenv("FLWR_FBO_DATA", raising=False)
+    monkeypatch.setattr(command, "COSTS", tmp_path / "costs.json")
+    assert main(["cost", "--federation", "lcbench", "--method", "random", "tpe"]) == 0
+    shown = capsys.readouterr()
+    assert shown.err.count("lcbench: left out: yahpo/lcbench/model.onnx must be below") == 1
+    assert "| random | - |" in shown.out
+
+
 def test_missing_data_leave_a_federation_out_and_say_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -84,7 +84,11 @@ def costs(
     for f in federations if measuring else ():
         for c in contestants:
             if c.name not in _known_costs().get(f.name, {}):
-                minutes = round(cpu_minutes(f, c), 2)
+                try:
+                    minutes = round(cpu_minutes(f, c), 2)
+                except MissingDataError as error:
+                    print(f"{f.name}: left out: {error}", file=sys.stderr)
+                    break
                 known = _known_costs()  # read again: another command may have added to the file
                 known.setdefault(f.name, {})[c.name] = minutes
                 COSTS.write_text(json.dumps(known, indent=1) + "\n")

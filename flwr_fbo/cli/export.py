@@ -36,6 +36,7 @@ def export(
         import optuna
 
         from flwr_fbo.optuna.export import ExportedStudy, export_run
+        from flwr_fbo.optuna.storages import without_password
         from flwr_fbo.tasks import load
 
         def show(study: ExportedStudy) -> None:
@@ -48,5 +49,6 @@ def export(
         studies = export_run(run_dir, storage, name=name or None, space=space, progress=show)
         trials, added = (sum(getattr(s, what) for s in studies) for what in ("trials", "added"))
         print(
-            f"{trials} evaluations of {len(studies)} agents are in {storage}, {added} of them new"
+            f"{trials} evaluations of {len(studies)} agents are in {without_password(storage)}, "
+            f"{added} of them new"
         )

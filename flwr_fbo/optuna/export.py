@@ -22,7 +22,7 @@ from flwr_fbo.core.evaluation import Evaluation
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.optuna.distributions import distribution_of
-from flwr_fbo.optuna.storages import opened
+from flwr_fbo.optuna.storages import opened, without_password
 from flwr_fbo.runs.files.directory import RunDirectory
 from flwr_fbo.runs.history import histories_in
 
@@ -108,7 +108,7 @@ def _opened(storage: str | BaseStorage) -> BaseStorage:
         reason = str(error.__cause__ or error).splitlines()[0]
         raise SettingsError(
             "`storage` must be one that Optuna can open, such as sqlite:///study.db, but got "
-            f"{str(storage)!r}: {reason}"
+            f"{without_password(str(storage))!r}: {without_password(reason)}"
         ) from error
 
 

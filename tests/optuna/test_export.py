@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from flwr_fbo import Float, Int, Result, resume, simulate, task
 from flwr_fbo.cli.main import app
+from flwr_fbo.optuna.storages import without_password
 from flwr_fbo.runs.files.arrangement import arrange
 from flwr_fbo.runs.files.directory import RunDirectory
 
@@ -75,6 +76,36 @@ def test_a_storage_that_cannot_be_opened_is_refused_in_one_line(
         f"must be one that Optuna can open, such as sqlite:///study.db, but got {given!r}" in line
     )
     assert reason in line
+
+
+@pytest.mark.parametrize(
+    ("address", "shown"),
+    [
+        ("mysql://ada:s3cr@t@db.example/runs", "mysql://ada:***@db.example/runs"),
+        ("redis://:s3cr@t@db.example:6379", "redis://:***@db.example:6379"),
+        ("mysql://db.example/runs?password=s3cr@t&ssl=1", "mysql://db.example/runs?password=***&ssl=1"),
+        ("postgresql://ada@db.example:5432/runs", "postgresql://ada@db.example:5432/runs"),
+        ("sqlite:///study@home.db", "sqlite:///study@home.db"),
+    ],
+)  # fmt: skip
+def test_what_is_printed_of_an_address_has_no_password(address: str, shown: str) -> None:
+    assert without_password(address) == shown
+
+
+def test_an_error_and_a_result_keep_the_password(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulate(partly, agents=1, rounds=1, strategy="random", run_dir=tmp_path / "run")
+    secret = "mysql+nothing://ada:s3cret@db.example/runs"
+    done = CliRunner().invoke(app, ["export", str(tmp_path / "run"), "--storage", secret])
+    assert done.exit_code == 2
+    assert "ada:***@db.example" in done.stderr
+    assert "s3cret" not in done.output
+    place = optuna.storages.InMemoryStorage()
+    monkeypatch.setattr("flwr_fbo.optuna.export.opened", lambda storage: place)
+    assert "are in mysql+nothing://ada:***@db.example/runs" in run_cli(
+        "export", tmp_path / "run", "--storage", secret
+    )
 
 
 def test_a_longer_run_adds_what_is_new(tmp_path: Path) -> None:
