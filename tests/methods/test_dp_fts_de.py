@@ -696,3 +696,60 @@ def test_one_agent_alone_needs_no_delta():
     assert server.delta is None
     server.close(replies(vectors_of(1, 5)))
     np.testing.assert_allclose(server.released.latest, vectors_of(1, 5))
+
+
+def widths(server):
+    """Length scales of a server's features: the width of each frequency is one over it."""
+    frequencies = server.setup().arrays["frequencies"]
+    return 1.0 / np.sqrt(np.square(frequencies).mean(axis=1))
+
+
+def room(parameters):
+    return Space({f"x{i}": Float(0, 1) for i in range(parameters)})
+
+
+def test_features_are_long_where_parameters_are_many_and_noise_is_large():
+    given = {"features": 400, "regions": 1, "space": room(5), "agents": 30, "accountant": "pld"}
+    private = make(**given, epsilon=8.0)
+    told = make(**given, epsilon=8.0, feature_lengthscale=1.0)
+    for name, array in told.setup().arrays.items():
+        np.testing.assert_array_equal(private.setup().arrays[name], array)
+    assert private.setup().values["feature-lengthscale"] == 1.0  # agents see what was used
+    assert private.settings.feature_lengthscale is None  # a resumed run decides likewise
+    # Frequencies of the length scale 1 are standard normal: five of them have a mean square of 1.
+    assert np.mean(widths(private) ** -2) == pytest.approx(1.0, abs=5.0 * math.sqrt(2 / (5 * 400)))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epsilon": None},
+        {"space": room(4)},
+        {"agents": 3000},  # who drown the noise
+        {"feature_lengthscale": 0.3},
+        {"advice_use": "query"},
+        {"noise_multiplier": 0.25, "epsilon": None},  # less than .02 at any point
+    ],
+)
+def test_other_runs_keep_their_features(given):
+    given = {"space": room(5), "agents": 30, "regions": 1, "features": 200, "epsilon": 8.0, **given}
+    server = make(**given)
+    given = {**given, "epsilon": None, "noise_multiplier": None, "agents": 30}
+    np.testing.assert_array_equal(
+        server.setup().arrays["frequencies"], make(**given).setup().arrays["frequencies"]
+    )
+
+
+def test_noise_of_the_agents_own_counts_too():
+    server = make(space=room(5), agents=30, regions=1, features=200, local_epsilon=8.0)
+    assert server.setup().values["feature-lengthscale"] == 1.0
+
+
+@pytest.mark.parametrize(("parameters", "learned"), [(4, True), (5, False)])
+def test_nothing_is_learned_about_features_of_one_length_scale(parameters, learned, monkeypatch):
+    monkeypatch.setattr("flwr_fbo.methods.dp_fts_de.server.learn_lengthscale", lambda *given: 0.1)
+    given = {"agents": 30, "regions": 1, "features": 200, "initial_points": 4, "clip": 1.0}
+    server = make(space=room(parameters), **given, noise_multiplier=1.0, releases="0")
+    server.close(replies(vectors_of(30, 200, scale=0.01)))
+    assert server.requests([0])[0].arrays["advice"].shape == (1, 200)
+    assert ("lengthscale" in server.requests([0])[0].values) == learned

@@ -42,6 +42,7 @@ from flwr_fbo.methods.dp_fts_de.settings import HALF_LIFE, DPFTSDESettings
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.secure_sum import MORE_COLLUDING, PLAN, SecureSum
 from flwr_fbo.methods.summing_server import SummingServer
+from flwr_fbo.methods.thompson.agent import thompson_setup
 from flwr_fbo.methods.thompson.released_model import ReleasedModel, combined
 from flwr_fbo.methods.thompson.schedules import OwnProbability, own_probability
 from flwr_fbo.methods.thompson.server import ThompsonServer
@@ -72,6 +73,12 @@ POSTERIOR_FROM = 8
 UNKNOWN = 1e3
 #: Agents are not sent a shared function with more noise than this many times its expected signal.
 DROWNED = 2.0
+#: The length scale of all features where the noise is large and parameters are many: a mix of many
+#: length scales gives such noise more peaks, and what so many parameters have in common is smooth.
+LONG_LENGTHSCALE = 1.0
+#: "Many" parameters, and "large": the deviation of a release's noise at any point of the space,
+#: where an agent's scores have the deviation 1.
+MANY_PARAMETERS, LARGE_NOISE = 5, 0.02
 #: The length scale is learned with about so many random points, in so many designs at least and
 #: at most.
 RANDOM_POINTS, FEWEST_DESIGNS, MOST_DESIGNS = 640, 16, 64
@@ -170,6 +177,10 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         self.aggregation = Aggregation(
             settings, agents, self.regions.count, rate, self.noise_multiplier
         )
+        self._long_features = self._wants_long_features()
+        if self._long_features:
+            long = replace(settings, feature_lengthscale=LONG_LENGTHSCALE)
+            self._setup = thompson_setup(space, long, self.regions, self._rng(0))
         self.released = empty_memory(self.settings)
         #: The rounds of the finalists, and the finalists (K, D) from the first of them on.
         self.finals = settings.finals(rounds)
@@ -204,6 +215,18 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         if settings.private and run.ledger is not None:
             server._open_ledger(run.ledger, run.run)
         return server
+
+    def _wants_long_features(self) -> bool:
+        """Return whether all features have one long length scale, which follows from the plan."""
+        s = self.settings
+        told = s.feature_lengthscale is not None
+        if told or s.advice_use != "prior" or self.space.dimension < MANY_PARAMETERS:
+            return False
+        noise = self._local_deviation()
+        if s.private and self.release_plan.rounds:
+            first = self.release_plan.rounds[0]
+            noise = math.hypot(noise, self.aggregation.deviation(first))
+        return noise >= LARGE_NOISE
 
     def _open_ledger(self, path: Path, run: str) -> None:
         """Charge all releases from now on to the ledger in this file."""
@@ -282,7 +305,8 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         if self._lengthscale is None and len(self.released):
             first, memory = self.released.releases[0], empty_memory(self.settings)
             memory.add(first.vector, first.deviation, first.round)
-            known = learns_lengthscale(self.settings, self.regions.count) and first.round == 0
+            mixed = learns_lengthscale(self.settings, self.regions.count)
+            known = mixed and not self._long_features and first.round == 0
             if not known or is_drowned(self.settings, memory):
                 self._lengthscale = (None,)
             else:

@@ -71,7 +71,8 @@ class DPFTSDESettings(ThompsonSettings):
     )
     feature_lengthscale: float | None = setting(
         None,
-        "length scale of the random features, in the unit cube; a mix of many where unset",
+        "length scale of the random features, in the unit cube; where unset, a mix of many, or 1 "
+        "in runs with 5 parameters and more and large noise",
         above(0),
     )
     feature_noise: float = setting(
