@@ -10,7 +10,8 @@
 # LIMITS are the owner's own, such as "epsilon-limit=1.0 answer-within=0".
 #
 # A SuperNode that dies is started again. The SuperLink takes the same key back only when it has
-# noticed that the dead one is gone, about a minute later; until then new attempts end at once.
+# noticed that the dead one is gone, about a minute later; until then new attempts end at once, and
+# the pause between them grows from 5 to 20 seconds.
 #
 # A watchdog also starts a SuperNode again that is up but of no use for STUCK_SECONDS (150): it has
 # no SuperExec, it has a message and no process that answers the message, or it sends the reply to
@@ -77,10 +78,11 @@ watch() {
   done
 }
 
-node= watchdog=
+node= watchdog= pause=5
 trap 'kill $watchdog $node 2>/dev/null || true; wait; rm -rf "$notes"; exit 0' TERM INT
 while true; do
   rm -f "$notes/asked" "$notes/behind"
+  began=$SECONDS
   flower-supernode --superlink "$superlink" --port "$port" \
     --root-certificates "$keys/ca.crt" --auth-supernode-private-key "$keys/node-$party.key" \
     ${apps[@]+"${apps[@]}"} \
@@ -90,6 +92,8 @@ while true; do
   watchdog=$!
   wait "$node" || echo "the SuperNode of party $party ended with code $?; starting it again" >&2
   kill "$watchdog" 2>/dev/null || true
-  sleep 5 &
+  if ((SECONDS - began > 15)); then pause=5; fi
+  sleep "$pause" &
   wait $!
+  pause=$((pause < 20 ? pause * 2 : 20))
 done
