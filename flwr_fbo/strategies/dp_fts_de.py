@@ -78,7 +78,8 @@ class DPFTSDE(FBOStrategy):
     feature_kernel : Literal["se", "matern52", "matern32"]
         Kernel that the shared random features approximate.
     feature_lengthscale : float | None
-        Length scale of the random features, in the unit cube; a mix of many where unset (> 0).
+        Length scale of the random features, in the unit cube; where unset, a mix of many, or 1 in
+        runs with 5 parameters and more and large noise (> 0).
     feature_noise : float
         Lambda, noise variance in the posterior of omega, from which shared vectors come (> 0).
     message : Literal["sample", "mean"]
