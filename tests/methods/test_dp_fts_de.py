@@ -698,6 +698,20 @@ def test_one_agent_alone_needs_no_delta():
     np.testing.assert_allclose(server.released.latest, vectors_of(1, 5))
 
 
+def test_rounds_that_are_too_late_to_release_are_named():
+    for given in ({"noise_multiplier": 0.01}, {}):  # also without privacy
+        server = make(agents=40, rounds=5, releases="5,0,4,99", **given)
+        assert server.release_plan.rounds == (0, 4)
+        (warning,) = server.warnings()
+        assert "left out: 5, 99." in warning
+        assert "the last such round is 4" in warning
+        assert make(agents=40, rounds=5, releases="0,4", **given).warnings() == []
+    finals = make(agents=40, rounds=5, features=8, finalists=2, releases="0,3")
+    assert finals.finals.start == 4
+    assert finals.warnings() == []
+    assert len(make(agents=40, rounds=5, features=8, finalists=2, releases="4").warnings()) == 1
+
+
 def widths(server):
     """Length scales of a server's features: the width of each frequency is one over it."""
     frequencies = server.setup().arrays["frequencies"]

@@ -599,6 +599,23 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         )
 
     def warnings(self) -> list[str]:
+        """Return what the owner of a run should know before it begins."""
+        return [*self._warning_of_rounds_left_out(), *self._warning_of_noise()]
+
+    def _warning_of_rounds_left_out(self) -> list[str]:
+        """Return a warning where ``releases`` names rounds that make no release."""
+        finals = self.finals
+        end = self.last_round if finals is None else finals.start
+        late = self.settings.left_out(end)
+        if not late:
+            return []
+        named = ", ".join(map(str, late))
+        return [
+            f"`releases` names rounds that are left out: {named}. A round releases only if agents "
+            f"use the release later, and here the last such round is {end - 1}"
+        ]
+
+    def _warning_of_noise(self) -> list[str]:
         """Return a warning where the noise drowns what agents can say, to the end or for long."""
         plan, z = self.release_plan, self.noise_multiplier
         if z is None or not plan.rounds or self.delta is None or self.aggregation.bound is None:

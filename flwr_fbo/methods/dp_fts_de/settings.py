@@ -292,8 +292,18 @@ class DPFTSDESettings(ThompsonSettings):
             return tuple(range(rounds))
         if named == "early":
             return tuple(t for t in EARLY_RELEASES if t < rounds)
+        return tuple(t for t in self._named() if t < rounds)
+
+    def left_out(self, rounds: int) -> tuple[int, ...]:
+        """Return the rounds that ``releases`` names, and that are too late in a run of T rounds."""
+        if self.releases in ("auto", "all", "early"):
+            return ()
+        return tuple(t for t in self._named() if t >= rounds)
+
+    def _named(self) -> list[int]:
+        """Return the rounds of a list in ``releases``, in order."""
         try:
-            listed = sorted({int(t) for t in named.split(",")})
+            listed = sorted({int(t) for t in self.releases.split(",")})
         except ValueError:
             listed = [-1]  # refused below, as a negative round is
         if listed[0] < 0:
@@ -301,7 +311,7 @@ class DPFTSDESettings(ThompsonSettings):
                 "`releases` must be all, early, auto or a list of rounds such as 0,1,2,4, "
                 f"but got {self.releases!r}"
             )
-        return tuple(t for t in listed if t < rounds)
+        return listed
 
     def settings_for_more_rounds(self, planned: int, agents: int) -> dict[str, Any]:
         """Return the settings that keep a private run to the releases it was planned for.
