@@ -209,10 +209,10 @@ class Result:
         return result
 
     def __str__(self) -> str:
-        """Return the summary that ``flwr-fbo run`` prints."""
-        from flwr_fbo.runs.summary import summary  # the summary is made from results
+        """Return the summary that ``flwr-fbo run`` prints, with hints for Python."""
+        from flwr_fbo.runs.summary import IN_PYTHON, summary  # the summary is made from results
 
-        return summary(self)
+        return summary(self, comparing=IN_PYTHON)
 
     def __repr__(self) -> str:
         """Return one line, as a notebook shows; ``print(result)`` shows the summary."""

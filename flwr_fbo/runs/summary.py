@@ -14,9 +14,12 @@ from flwr_fbo.runs.texts import failing_text, listed, params_text
 LABEL = 14
 #: Labels of rows whose text is copied into a shell, so that no line break may be added.
 COPIED = frozenset({"files", "next", ""})
+#: How to compare a run with baselines, on the command line and in Python.
+BY_COMMAND = "flwr-fbo run ... --compare alone,random"
+IN_PYTHON = 'simulate(..., compare=["alone", "random"])'
 
 
-def summary(result: Result, columns: int | None = None) -> str:
+def summary(result: Result, columns: int | None = None, comparing: str = BY_COMMAND) -> str:
     """Return the summary of a finished run: scores, gains, privacy, failures, and what to do next.
 
     Parameters
@@ -26,6 +29,9 @@ def summary(result: Result, columns: int | None = None) -> str:
     columns
         The width of the terminal. Lines of text are broken there, and a table that is too wide is
         printed as two. None breaks nothing.
+    comparing
+        How the reader can compare the run with baselines; empty where that is not possible, as in
+        a deployment.
 
     Examples
     --------
@@ -46,7 +52,7 @@ def summary(result: Result, columns: int | None = None) -> str:
     lines = ["", title, ""]
     if result.best_score is not None:
         lines += [*score_table(result, columns), ""]
-    for label, text in _rows(result):
+    for label, text in _rows(result, comparing):
         lines += _labelled(label, text, None if label in COPIED else columns)
     return "\n".join(lines)
 
@@ -152,7 +158,7 @@ def along_text(savings: Mapping[str, Saving]) -> str:
     return _sentence("; ".join(parts))
 
 
-def next_steps(result: Result) -> list[tuple[str, str]]:
+def next_steps(result: Result, comparing: str = "") -> list[tuple[str, str]]:
     """Return what a reader may want next, each with the command for it."""
     run = result.run_dir
     steps = []
@@ -163,8 +169,8 @@ def next_steps(result: Result) -> list[tuple[str, str]]:
     steps.append(("figures, as one HTML file", f"flwr-fbo report {run}"))
     if result.private:
         steps.append(("what is protected", f"flwr-fbo privacy --statement {run}"))
-    if result.best_score is not None and not result.compared:
-        steps.append(("compare with baselines", "flwr-fbo run ... --compare alone,random"))
+    if comparing and result.best_score is not None and not result.compared:
+        steps.append(("compare with baselines", comparing))
     return steps
 
 
@@ -187,7 +193,7 @@ def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}." if text else ""
 
 
-def _rows(result: Result) -> Iterator[tuple[str, str]]:
+def _rows(result: Result, comparing: str) -> Iterator[tuple[str, str]]:
     """Yield the label and the text of each row below the scores."""
     if result.savings:
         yield "saved", saved_text(result.savings)
@@ -210,7 +216,7 @@ def _rows(result: Result) -> Iterator[tuple[str, str]]:
     if result.stopped_early:
         yield "stopped early", result.stopped_early
     yield "files", result.run_dir
-    steps = next_steps(result)
+    steps = next_steps(result, comparing)
     wide = max(len(purpose) for purpose, _ in steps) + 1
     for number, (purpose, command) in enumerate(steps):
         yield ("" if number else "next"), f"{purpose + ':':<{wide}} {command}"

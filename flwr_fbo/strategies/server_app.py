@@ -124,7 +124,7 @@ def _serve_run(
         result = serve(spec, grid, directory, [LogProgress(), *callbacks], stopper).result
     assert result is not None
     assert result.details is not None
-    for line in summary(result.details).splitlines():
+    for line in summary(result.details, comparing="").splitlines():
         logger.info("%s", line)
     if result.details.best_score is None:
         logger.info("  each agent's own best is in its own journal, on its own machine")

@@ -199,6 +199,10 @@ class TestInARun:
         result = simulate(hill, agents=2, rounds=1, run_dir=tmp_path / "run")
         assert result.savings == {}
         assert "--compare alone,random" in summary(result)
+        # A reader in Python gets a call; in an app there is nothing to compare with.
+        assert 'simulate(..., compare=["alone", "random"])' in str(result)
+        assert "--compare" not in str(result)
+        assert "compare" not in summary(result, comparing="")
 
 
 @pytest.mark.parametrize(
