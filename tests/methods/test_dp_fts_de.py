@@ -22,6 +22,7 @@ from flwr_fbo.privacy.checks import PrivacyError
 from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.privacy.events import FixedSizeRelease, GaussianRelease
 from flwr_fbo.privacy.ledger import MemoryLedger
+from flwr_fbo.privacy.release_plan import expected_signal
 from flwr_fbo.privacy.releases import ReleaseMemory
 from flwr_fbo.privacy.sensitivity import joint_sensitivity
 
@@ -767,3 +768,17 @@ def test_nothing_is_learned_about_features_of_one_length_scale(parameters, learn
     server.close(replies(vectors_of(30, 200, scale=0.01)))
     assert server.requests([0])[0].arrays["advice"].shape == (1, 200)
     assert ("lengthscale" in server.requests([0])[0].values) == learned
+
+
+@pytest.mark.parametrize(("parameters", "sent"), [(1, True), (2, True), (3, False)])
+def test_more_noise_is_borne_where_parameters_are_few(parameters, sent):
+    given = {"space": room(parameters), "regions": 1, "features": 200, "accountant": "pld"}
+    server = make(agents=30, rounds=18, epsilon=1.0, **given)
+    assert server.release_plan.rounds[0] == 0
+    signal = expected_signal(server.settings.evaluations_after(0))
+    assert 2.0 < server.aggregation.deviation(0) / signal < 4.0
+    server.close(replies(vectors_of(30, 200, scale=0.01)))
+    assert ("advice" in server.requests([0])[0].arrays) == sent
+    loud = make(agents=10, rounds=18, epsilon=1.0, **given)  # more than four times
+    loud.close(replies(vectors_of(10, 200, scale=0.01)))
+    assert "advice" not in loud.requests([0])[0].arrays

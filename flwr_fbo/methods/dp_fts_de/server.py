@@ -73,6 +73,8 @@ POSTERIOR_FROM = 8
 UNKNOWN = 1e3
 #: Agents are not sent a shared function with more noise than this many times its expected signal.
 DROWNED = 2.0
+#: The same in spaces of at most so many parameters, where the noise has few peaks.
+FEW_PARAMETERS, DROWNED_IN_FEW = 2, 4.0
 #: The length scale of all features where the noise is large and parameters are many: a mix of many
 #: length scales gives such noise more peaks, and what so many parameters have in common is smooth.
 LONG_LENGTHSCALE = 1.0
@@ -94,7 +96,12 @@ def shared_weights(settings: DPFTSDESettings, released: ReleaseMemory) -> Array 
     return released.latest if settings.advice == "last" else released.average()
 
 
-def is_drowned(settings: DPFTSDESettings, released: ReleaseMemory) -> bool:
+def most_noise(dimension: int) -> float:
+    """Return how many times its signal the noise of a shared function may be."""
+    return DROWNED_IN_FEW if dimension <= FEW_PARAMETERS else DROWNED
+
+
+def is_drowned(settings: DPFTSDESettings, released: ReleaseMemory, dimension: int) -> bool:
     """Return whether the shared function is so noisy that agents do better alone.
 
     The expected signal and the noise are public numbers: no release is looked at. The papers'
@@ -103,7 +110,7 @@ def is_drowned(settings: DPFTSDESettings, released: ReleaseMemory) -> bool:
     if not len(released) or settings.advice_use != "prior":
         return False
     evaluations = settings.evaluations_after(released.releases[-1].round)
-    return released.deviation() > DROWNED * expected_signal(evaluations)
+    return released.deviation() > most_noise(dimension) * expected_signal(evaluations)
 
 
 def learns_lengthscale(settings: DPFTSDESettings, regions: int) -> bool:
@@ -288,7 +295,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             functions = empty_memory(self.settings)
             for r in self._functions(self.released.releases):
                 functions.add(r.vector, r.deviation, r.round)
-            drowned = is_drowned(self.settings, functions)
+            drowned = is_drowned(self.settings, functions, self.space.dimension)
             self._weights = (None if drowned else shared_weights(self.settings, functions),)
         return own_probability(self._p_schedule, self.round), self._weights[0]
 
@@ -307,7 +314,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             memory.add(first.vector, first.deviation, first.round)
             mixed = learns_lengthscale(self.settings, self.regions.count)
             known = mixed and not self._long_features and first.round == 0
-            if not known or is_drowned(self.settings, memory):
+            if not known or is_drowned(self.settings, memory, self.space.dimension):
                 self._lengthscale = (None,)
             else:
                 self._lengthscale = (self._lengthscale_of(first),)
@@ -646,14 +653,15 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         excess = 1.0 if self.secure_plan is None else self.secure_plan.excess
         for round in functions:
             memory.add(np.zeros((1, 1)), excess * self.aggregation.deviation(round), round)
-            if not is_drowned(self.settings, memory):
+            if not is_drowned(self.settings, memory, self.space.dimension):
                 alone = round
                 break
         if 2 * alone <= self.last_round:
             return []
+        limit = most_noise(self.space.dimension)
         return [
             f"agents work alone up to round {alone} of {self.last_round}: no release before "
-            f"has less noise than {DROWNED:g} times what {self.agents} agents are expected to tell "
+            f"has less noise than {limit:g} times what {self.agents} agents are expected to tell "
             "one another by then. More agents, a larger epsilon or earlier releases would do"
         ]
 
