@@ -177,7 +177,7 @@ def deployment(selection: Selection) -> list[Case]:
         return []  # a single case takes more than half a minute
     folder = Path(tempfile.mkdtemp(prefix="deployment-faults-"))
     try:
-        with flower(folder) as running:
+        with flower(folder, quick=True) as running:
             running.variables = {
                 PLAN: str(folder / "plan"),
                 "PYTHONPATH": f"{Path(__file__).parent}{os.pathsep}{REPOSITORY}",

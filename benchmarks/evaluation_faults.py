@@ -202,7 +202,7 @@ def deployed(only: str) -> list[Outcome]:
     folder = Path(tempfile.mkdtemp())
     tasks = write_tasks(folder)
     link, *ports = free_ports(1 + PARTIES)
-    with flower(folder) as running:
+    with flower(folder, quick=True) as running:
         running.superlink(link)
         for party, port in enumerate(ports):
             running.supernode(link, port, f"partition-id={party} num-partitions={PARTIES}")

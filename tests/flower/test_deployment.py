@@ -87,7 +87,7 @@ def notes(running: Flower, agent: int) -> Counter[str]:
 def test_tls_keys_a_killed_node_and_an_evaluation_that_outlasts_its_round(tmp_path: Path) -> None:
     link, *ports = free_ports(4)
     (tmp_path / "slow_task.py").write_text(SLOW_TASK)
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         running.command(script("keys.sh"), "keys", "127.0.0.1", "3")
         running.start(script("superlink.sh"), "keys", str(link), "127.0.0.1", port=link)
         running.connect("dep", link, f'root-certificates = "{tmp_path}/keys/ca.crt"')
@@ -138,7 +138,7 @@ def test_a_superlink_that_is_killed_costs_no_evaluation(tmp_path: Path) -> None:
     """The run dies with its SuperLink; started again under its name, it goes on where it was."""
     link, *ports = free_ports(3)
     (tmp_path / "slow_task.py").write_text(SLOW_TASK.replace(f"sleep({TIMEOUT} + 20", "sleep(1.5"))
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         running.command(script("keys.sh"), "keys", "127.0.0.1", "2")
         superlink = (script("superlink.sh"), "keys", str(link), "127.0.0.1")
         first = running.start(*superlink, port=link)

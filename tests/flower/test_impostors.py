@@ -94,7 +94,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 def test_no_key_takes_another_partys_place_and_no_owner_is_locked_out(tmp_path: Path) -> None:
     (tmp_path / "quick_task.py").write_text(TASK)
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         parties = Parties(running)
         ids = parties.node_ids
         first, second, _ = (parties.node(n, n, f"disk-{n}") for n in range(AGENTS))
@@ -118,7 +118,7 @@ def test_no_key_takes_another_partys_place_and_no_owner_is_locked_out(tmp_path: 
 
 def test_with_node_ids_the_first_to_come_is_not_always_right(tmp_path: Path) -> None:
     (tmp_path / "quick_task.py").write_text(TASK)
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         parties = Parties(running)
         ids = parties.node_ids
         parties.node(0, 1, "disk-0")  # before party 1 has ever come

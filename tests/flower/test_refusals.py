@@ -36,7 +36,7 @@ def node(
 def test_a_double_and_another_version_are_refused_and_the_run_goes_on(tmp_path: Path) -> None:
     link, *ports = free_ports(4)
     (tmp_path / "sitecustomize.py").write_text(OTHER_VERSION)
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         running.superlink(link)
         nodes = [node(running, link, ports[0], 0), node(running, link, ports[1], 0)]
         odd = node(running, link, ports[2], 1, "FLWR_FBO_TEST_SCHEMA=7")

@@ -128,7 +128,7 @@ class Deployment:
 def test_one_of_five_dies_in_each_leg_and_swapped_keys_are_refused(tmp_path: Path) -> None:
     port, *ports = free_ports(NODES + 1)
     (tmp_path / "dying.py").write_text(TASK)
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         running.command(str(EXAMPLE / "keys.sh"), "keys", "127.0.0.1", str(NODES + 1))
         keys = [f"keys/node-{i}.key.pub" for i in range(NODES)]
         peers = "".join((tmp_path / key).read_text() for key in keys)

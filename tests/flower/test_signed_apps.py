@@ -104,7 +104,7 @@ def changed_app(folder: Path, version: str) -> Path:
 
 
 def test_a_node_runs_signed_apps_only(tmp_path: Path) -> None:
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         d = Deployment(running)
         d.sign("auditor", d.build(EXAMPLE / "app"))
         (record,) = (tmp_path / "apps").glob("*.json")
@@ -147,7 +147,7 @@ def test_the_page_as_it_stands(tmp_path: Path) -> None:
     blocks = re.findall(r"^```(?:sh|toml)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
     keys, sign, trust, serve, superlink, toml, register, node, run, *with_settings = blocks
     (tmp_path / "examples").symlink_to(REPOSITORY / "examples")
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         running.variables["FLWR_SUPERGRID_API_URL"] = f"http://127.0.0.1:{apps}"
         for block in (keys, sign, trust):
             running.shell(block)
@@ -168,7 +168,7 @@ def test_the_page_as_it_stands(tmp_path: Path) -> None:
 
 def test_a_node_without_trusted_keys_says_what_that_means(tmp_path: Path) -> None:
     """It starts only if its owner allows every app, and then an app's own package runs there."""
-    with flower(tmp_path) as running:
+    with flower(tmp_path, quick=True) as running:
         d = Deployment(running)
         (tmp_path / "keys" / "trusted.yaml").unlink()
         refused = d.node(1)

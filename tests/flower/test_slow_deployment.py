@@ -35,7 +35,7 @@ SETTINGS = (
 @pytest.fixture
 def running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Flower]:
     monkeypatch.setenv(NOTES, str(tmp_path))
-    with flower(tmp_path) as processes:
+    with flower(tmp_path, quick=True) as processes:
         yield processes
     for path in tmp_path.rglob("agent-????.jsonl"):
         kill_worker(path)
