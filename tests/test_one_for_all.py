@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.suite.federation import MissingDataError, Parties
 from benchmarks.suite.one_for_all import __main__ as command
+from benchmarks.suite.one_for_all import cases
 from benchmarks.suite.one_for_all.cases import CASES, Case, load, shares
 from benchmarks.suite.one_for_all.fedavg import (
     DEFAULTS,
@@ -109,6 +110,28 @@ def test_every_party_is_judged_by_the_same_model() -> None:
     assert parties.loss(0, unit) == parties.loss(7, unit)
 
 
+def test_a_setting_has_one_score_at_a_party_whoever_tries_it_first(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = Parties(SMALL.federation(1), 0).tasks[:2]
+    a = {"learning_rate": 0.3, "momentum": 0.5, "weight_decay": 1e-5, "rate_decay": 1.0,
+         "batch_size": 4}  # fmt: skip
+    b = {**a, "learning_rate": 0.01}
+
+    def scores(order: list[Any]) -> dict[str, float]:
+        monkeypatch.setattr(cases, "SCORES", {})
+        rng = np.random.default_rng(1)
+        found = {name: task.evaluate(p, rng=rng) for name, task, p in order}
+        again = {name: task.evaluate(p, rng=rng) for name, task, p in reversed(order)}
+        assert again == found
+        assert len(cases.SCORES) == len(order)
+        return found
+
+    order = [("1a", first, a), ("1b", first, b), ("2a", second, a)]
+    assert scores(order) == scores(order[::-1])
+    assert len(set(scores(order).values())) > 1
+
+
 def test_runs_are_saved_once_and_the_table_is_theirs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,7 +171,7 @@ def test_where_voting_wins_is_said() -> None:
     ahead = [saved("voting", 100, 0.8 + 0.01 * s, 7000 + s) for s in range(3)]
     assert command.content([*rows, *behind])[-1].endswith("by more than both intervals: nowhere.")
     (line,) = command.content([*rows, *ahead])[-1:]
-    assert line.endswith(f": {SMALL.name} at epsilon 1 (0.810 against 0.510).")
+    assert line.endswith(f": {SMALL.name} at epsilon 1, `ours` (0.810 against 0.510).")
     # Student with two degrees of freedom: 4.303 * .01 / sqrt(3).
     assert "| voting | 100 | 0.810 ± 0.025 |" in "\n".join(command.content([*rows, *ahead]))
 
