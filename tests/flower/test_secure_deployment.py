@@ -1,4 +1,4 @@
-"""Secure sums between five SuperNodes with authentication, of which one dies in each leg.
+"""Secure sums between four SuperNodes with authentication, of which one dies in each leg.
 
 The test looks into the SuperLink's database instead of asking with Flower's commands: these start
 a process each, and would take the processor from the nodes that are waited for. A SuperLink counts
@@ -27,7 +27,7 @@ from flwr_fbo.runs.files.directory import RunDirectory
 from tests.flower.processes import REPOSITORY, Flower, Link, flower, free_ports
 
 EXAMPLE = REPOSITORY / "examples" / "deployment"
-NODES = 5
+NODES = 4
 #: Seconds that a round may take, and so a leg without all replies.
 TIMEOUT = 60
 #: Settings of a run with one release.
@@ -94,7 +94,7 @@ def child(process: subprocess.Popen[bytes]) -> int:
 
 @dataclass
 class Deployment:
-    """Five SuperNodes; the last one is the victim."""
+    """Four SuperNodes; the last one is the victim."""
 
     running: Flower
     link: Link
@@ -125,7 +125,7 @@ class Deployment:
         return list(directory.releases.read()), charges, statement
 
 
-def test_one_of_five_dies_in_each_leg_and_swapped_keys_are_refused(tmp_path: Path) -> None:
+def test_one_of_four_dies_in_each_leg_and_swapped_keys_are_refused(tmp_path: Path) -> None:
     port, *ports = free_ports(NODES + 1)
     (tmp_path / "dying.py").write_text(TASK)
     with flower(tmp_path, quick=True) as running:
@@ -149,7 +149,7 @@ def test_one_of_five_dies_in_each_leg_and_swapped_keys_are_refused(tmp_path: Pat
 
         deviations = [deviation_where_one_dies(made, leg, victim, place) for leg in LEGS]
         # Who died before its masked vector left is not in the sum, and its noise neither.
-        ratio = math.sqrt(4 / 5)
+        ratio = math.sqrt(3 / 4)
         assert deviations[0] == deviations[1] == deviations[2]
         assert deviations[3] == deviations[4]
         assert deviations[0] == pytest.approx(ratio * deviations[3])
@@ -157,7 +157,7 @@ def test_one_of_five_dies_in_each_leg_and_swapped_keys_are_refused(tmp_path: Pat
         check_fed_pne(made)
         check_voting(made)
 
-        # The server, or whoever holds another key, speaks in the place of party 4.
+        # The server, or whoever holds another key, speaks in the place of the last party.
         victim.terminate()
         victim.wait(300)
         running.until(lambda: len(made.link.online()) < NODES, 400)
@@ -186,7 +186,7 @@ def deviation_where_one_dies(
     (release,), charges, privacy = made.outcome(leg)
     assert charges == 1
     assert privacy["trust"] == "secure-sum"
-    assert privacy["secure_sum"]["threshold"] == 4
+    assert privacy["secure_sum"]["threshold"] == 3
     return float(release.deviation)
 
 
@@ -204,7 +204,7 @@ def check_fed_pne(made: Deployment) -> None:
 
 
 def check_voting(made: Deployment) -> None:
-    """All parties' votes are counted, in one sum with the noise of all five."""
+    """All parties' votes are counted, in one sum with the noise of all four."""
     made.submit("votes", "epsilon=200 budget=4 votes=1 batch=4", "voting")
     made.await_end()
     (release,), charges, privacy = made.outcome("votes")
@@ -212,4 +212,4 @@ def check_voting(made: Deployment) -> None:
     assert release.vector.shape == (1, 4)
     assert release.vector.sum() == pytest.approx(NODES, abs=10.0 * release.deviation)
     assert privacy["trust"] == "secure-sum"
-    assert privacy["secure_sum"]["excess_noise"] == pytest.approx(math.sqrt(5 / 3))
+    assert privacy["secure_sum"]["excess_noise"] == pytest.approx(math.sqrt(4 / 2))

@@ -329,8 +329,35 @@ def test_a_release_that_noise_drowns_is_not_sent(agents, told):
     assert server.recommend(server.released.releases) is not None
 
 
-def test_the_paper_s_agents_are_sent_every_release():
-    server = make(6, rounds=9, epsilon=1.0, releases="0", advice_use="query")
+@pytest.mark.parametrize(
+    ("parameters", "epsilon", "rounds"),
+    [
+        (4, 50.0, [1, 2, 3]),  # 12 agents with 2 scores: 24 = 6 * 4
+        (5, 50.0, [2, 3]),
+        (6, 50.0, [2, 3]),  # 3 scores: 36 = 6 * 6
+        (7, 50.0, [3]),
+        (9, 50.0, []),  # 4 scores: 48 < 6 * 9
+        (9, None, [1, 2, 3]),  # without noise few scores help
+    ],
+)
+def test_a_noisy_release_of_few_scores_for_the_parameters_is_not_sent(parameters, epsilon, rounds):
+    space = Space({f"x{d}": Float(0.0, 1.0) for d in range(parameters)})
+    every = {} if epsilon is None else {"epsilon": epsilon, "releases": "0,1,2,3"}
+    server = make(12, rounds=5, space=space, regions=1, **every)
+    told = []
+    for t in range(4):
+        if "advice" in server.requests([0])[0].arrays:
+            told.append(t)
+        server.close(replies(vectors_of(12, 5, seed=t)))
+    assert told == rounds
+    assert len(server.released) == 4  # made, charged and published all the same
+
+
+@pytest.mark.parametrize("settings", [{"epsilon": 1.0}, {"epsilon": 50.0, "parameters": 9}])
+def test_the_paper_s_agents_are_sent_every_release(settings):
+    parameters = settings.pop("parameters", 1)
+    space = Space({f"x{d}": Float(0.0, 1.0) for d in range(parameters)})
+    server = make(6, rounds=9, space=space, releases="0", advice_use="query", **settings)
     server.close(replies(vectors_of(6, 5)))
     assert "advice" in server.requests([0])[0].arrays
 

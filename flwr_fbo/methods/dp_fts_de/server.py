@@ -75,6 +75,8 @@ UNKNOWN = 1e3
 DROWNED = 2.0
 #: The same in spaces of at most so many parameters, where the noise has few peaks.
 FEW_PARAMETERS, DROWNED_IN_FEW = 2, 4.0
+#: Agents are not sent a shared function with noise of fewer scores than this for each parameter.
+SCORES_PER_PARAMETER = 6
 #: The length scale of all features where the noise is large and parameters are many: a mix of many
 #: length scales gives such noise more peaks, and what so many parameters have in common is smooth.
 LONG_LENGTHSCALE = 1.0
@@ -111,6 +113,22 @@ def is_drowned(settings: DPFTSDESettings, released: ReleaseMemory, dimension: in
         return False
     evaluations = settings.evaluations_after(released.releases[-1].round)
     return released.deviation() > most_noise(dimension) * expected_signal(evaluations)
+
+
+def is_withheld(
+    settings: DPFTSDESettings, released: ReleaseMemory, dimension: int, agents: int
+) -> bool:
+    """Return whether agents are not sent the shared function: it is drowned, or of few scores.
+
+    Noise beside few scores in many parameters costs an agent more than it learns: its own first
+    points, spread over the space, tell it more. Without noise even few scores help.
+    """
+    if is_drowned(settings, released, dimension):
+        return True
+    if not len(released) or settings.advice_use != "prior" or released.deviation() == 0.0:
+        return False
+    evaluations = settings.evaluations_after(released.releases[-1].round)
+    return agents * evaluations < SCORES_PER_PARAMETER * dimension
 
 
 def learns_lengthscale(settings: DPFTSDESettings, regions: int) -> bool:
@@ -295,9 +313,12 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             functions = empty_memory(self.settings)
             for r in self._functions(self.released.releases):
                 functions.add(r.vector, r.deviation, r.round)
-            drowned = is_drowned(self.settings, functions, self.space.dimension)
-            self._weights = (None if drowned else shared_weights(self.settings, functions),)
+            withheld = self._is_withheld(functions)
+            self._weights = (None if withheld else shared_weights(self.settings, functions),)
         return own_probability(self._p_schedule, self.round), self._weights[0]
+
+    def _is_withheld(self, released: ReleaseMemory) -> bool:
+        return is_withheld(self.settings, released, self.space.dimension, self.agents)
 
     def _learned_values(self, weights: Array | None) -> dict[str, float]:
         learned = self._learned_lengthscale()
@@ -314,7 +335,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             memory.add(first.vector, first.deviation, first.round)
             mixed = learns_lengthscale(self.settings, self.regions.count)
             known = mixed and not self._long_features and first.round == 0
-            if not known or is_drowned(self.settings, memory, self.space.dimension):
+            if not known or self._is_withheld(memory):
                 self._lengthscale = (None,)
             else:
                 self._lengthscale = (self._lengthscale_of(first),)
