@@ -173,7 +173,21 @@ def test_where_voting_wins_is_said() -> None:
     (line,) = command.content([*rows, *ahead])[-1:]
     assert line.endswith(f": {SMALL.name} at epsilon 1, `ours` (0.810 against 0.510).")
     # Student with two degrees of freedom: 4.303 * .01 / sqrt(3).
-    assert "| voting | 100 | 0.810 ± 0.025 |" in "\n".join(command.content([*rows, *ahead]))
+    page = "\n".join(command.content([*rows, *ahead]))
+    assert "| voting | 100 | 0.810 ± 0.025 |" in page
+    assert "**Mean over 1 cases**" in page
+    assert "| ours | 20 | 0.510 (0) |" in page
+    assert "| voting | 100 | 0.810 |" in page
+
+
+def test_means_are_over_cases_in_which_everything_was_run() -> None:
+    other = Case("digits", "iid", 30).name
+    rows = [saved("ours", 20, 0.5, 7000), saved("voting", 100, 0.4, 7000)]
+    more = [{**r, "case": other, "accuracy": 0.9 - i / 10} for i, r in enumerate(rows)]
+    page = command.content([*rows, *more])
+    assert "| ours | 20 | 0.700 (2) |" in page
+    assert "| voting | 100 | 0.600 |" in page
+    assert "| ours | 20 | 0.500 (1) |" in command.content([*rows, *more[:1]])
 
 
 def test_mnist_is_shared_by_its_writers() -> None:

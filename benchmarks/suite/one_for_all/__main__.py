@@ -37,6 +37,8 @@ EPSILONS = (0.25, 0.5, 1.0, 3.0, 8.0)
 NAME = "one-for-all"
 MARK = "one-for-all"
 SEEDS = REPORTED[:5]
+#: What the others are compared with.
+REFERENCE = ("voting", 100)
 NOTHING = [
     "No reported run is saved yet: `python -m benchmarks.suite.one_for_all run`, and then `page`."
 ]
@@ -147,13 +149,41 @@ def content(rows: Sequence[Record]) -> list[str]:
         return list(NOTHING)
     lines = [WARNING, ""] if any(r["development"] for r in rows) else []
     wins: list[str] = []
-    for case in [c.name for c in CASES]:
-        mine = [r for r in rows if r["case"] == case]
-        if mine:
-            lines += [*_table(case, mine), ""]
-            wins += _voting_wins(case, mine)
+    tables: list[str] = []
+    by_case = {c.name: [r for r in rows if r["case"] == c.name] for c in CASES}
+    by_case = {case: mine for case, mine in by_case.items() if mine}
+    for case, mine in by_case.items():
+        tables += [*_table(case, mine), ""]
+        wins += _voting_wins(case, mine)
+    lines += [*_over_cases(by_case), "", *tables]
     lines += ["Where the vote of 100 is ahead of a recommendation of ours from 20, by more than "
               f"both intervals: {'; '.join(wins) if wins else 'nowhere'}."]  # fmt: skip
+    return lines
+
+
+def _over_cases(by_case: Mapping[str, Sequence[Record]]) -> list[str]:
+    """Return the table of means over the cases in which everything was run."""
+    means = {case: {k: v[0] for k, v in _means(rows).items()} for case, rows in by_case.items()}
+    keys = list(dict.fromkeys(k for found in means.values() for k in found))
+    whole = [found for found in means.values() if len(found) == len(keys)]
+    epsilons = sorted({e for _, _, e in keys if e is not None})
+    lines = [
+        f"**Mean over {len(whole)} cases**: accuracy of FedAvg, and in brackets in how many cases "
+        "a method is ahead of the vote of 100",
+        "",
+        f"| method | evaluations of a party | {' | '.join(f'epsilon {e:g}' for e in epsilons)} |",
+        f"|---|---:|{'---:|' * len(epsilons)}",
+    ]
+    for method, evaluations in dict.fromkeys((m, t) for m, t, _ in keys):
+        cells = []
+        for e in epsilons:
+            key = (method, evaluations, e)
+            key = key if key in keys else (method, evaluations, None)
+            shown = f"{np.mean([found[key] for found in whole]):.3f}" if whole else "-"
+            if (*REFERENCE, e) in keys and (method, evaluations) != REFERENCE:
+                shown += f" ({sum(found[key] > found[*REFERENCE, e] for found in whole)})"
+            cells.append(shown)
+        lines.append(f"| {method} | {evaluations} | {' | '.join(cells)} |")
     return lines
 
 
