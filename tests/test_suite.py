@@ -350,6 +350,8 @@ def test_means_intervals_gains_and_ranks_are_those_computed_by_hand() -> None:
     assert half == pytest.approx(4.30265 * 0.1 / np.sqrt(3), rel=1e-5)
     assert ranking.ranks(list(table.values())) == {"tpe": 2, "better": 1, "worse": 3}
     assert tpe.counted.mean() == pytest.approx((0.5 + 0.3) / 2)  # from evaluation 5 on
+    late = ranking.standings([saved("tpe", TPE)], initial=6)["tpe"]  # from the initial points on
+    assert late.counted.mean() == pytest.approx(0.3)
     gain = ranking.gains(better, tpe)
     assert gain[1][0] == pytest.approx(0.2)
     assert gain[1][1] == pytest.approx(4.30265 * 0.1 / np.sqrt(3), rel=1e-5)

@@ -44,7 +44,7 @@ def by_federation(
     for f in federations:
         rows = [r for r in records if r["federation"] == f.name and r["version"] == f.version]
         if rows:
-            found[f.name] = standings(rows)
+            found[f.name] = standings(rows, f.initial)
     return found
 
 
@@ -75,8 +75,10 @@ def _ranks(tables: Mapping[str, Mapping[str, Standing]], epsilon: float | None) 
     ):
         return []
     title = "Without a guarantee" if epsilon is None else f"At epsilon {epsilon:g}, or alone"
+    starts = {name: next(iter(table.values())).start for name, table in tables.items()}
+    late = "".join(f", on {name} from {t} on" for name, t in starts.items() if t > FROM)
     lines = [
-        f"**{title}**: mean rank over federations, and mean loss from evaluation {FROM} on "
+        f"**{title}**: mean rank over federations, and mean loss from evaluation {FROM} on{late} "
         "(rank).", "",
         f"| method | mean rank | {' | '.join(tables)} |", f"|---|---:|{'---:|' * len(tables)}",
     ]  # fmt: skip

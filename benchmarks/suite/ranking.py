@@ -58,6 +58,8 @@ class Standing:
     recommended: Array | None
     ask_milliseconds: float
     guarantee: float | None
+    #: Losses count in the ranking from this evaluation on.
+    start: int = FROM
 
     @property
     def at(self) -> list[tuple[float, float]]:
@@ -66,9 +68,9 @@ class Standing:
 
     @property
     def counted(self) -> Array:
-        """Return the mean loss from evaluation FROM on, which ranks follow: (seeds, parties)."""
+        """Return the mean loss from `start` on, which ranks follow: (seeds, parties)."""
         last = self.shown[-1]
-        kept = [k for k, t in enumerate(self.shown) if t >= min(FROM, last)]
+        kept = [k for k, t in enumerate(self.shown) if t >= min(self.start, last)]
         return np.asarray(self.losses[:, :, kept].mean(axis=2))
 
 
@@ -86,15 +88,20 @@ def _half(values: Array) -> float:
     return t * float(values.std(ddof=1)) / float(np.sqrt(len(values)))
 
 
-def standings(records: Sequence[Record]) -> dict[str, Standing]:
-    """Return the standing of every method in the records of one federation, by its name."""
+def standings(records: Sequence[Record], initial: int | None = None) -> dict[str, Standing]:
+    """Return the standing of every method in the records of one federation, by its name.
+
+    Where the federation prescribes a number of initial points, a method that evaluates these
+    together has no pick before, and losses count from there.
+    """
     by_method: dict[str, list[Record]] = {}
     for row in sorted(records, key=lambda r: int(r["seed"])):
         by_method.setdefault(row["method"], []).append(row)
-    return {name: _standing(rows) for name, rows in by_method.items()}
+    start = max(FROM, initial or 0)
+    return {name: _standing(rows, start) for name, rows in by_method.items()}
 
 
-def _standing(rows: Sequence[Record]) -> Standing:
+def _standing(rows: Sequence[Record], start: int) -> Standing:
     first = rows[0]
     losses = np.array([r["loss"] for r in rows], dtype=np.float64)
     asks = losses.shape[1] * first["evaluations"]
@@ -112,6 +119,7 @@ def _standing(rows: Sequence[Record]) -> Standing:
         recommended=None if None in recommended else np.array(recommended, dtype=np.float64),
         ask_milliseconds=1000 * float(np.mean([r["cpu_seconds"] for r in rows])) / asks,
         guarantee=max(stated, default=None),
+        start=start,
     )
 
 
