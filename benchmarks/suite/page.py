@@ -29,6 +29,9 @@ IMAGES = ROOT / "docs" / "evidence" / "images" / "suite"
 MARK = "suite"
 #: The methods of the figures, where they were run; the tables have all of them.
 DRAWN = ("tpe", "gp", "random", "alone", "ours", "ours-8", "ours-2", "ours-1", "taf", "voting-8")
+#: How they are drawn: ours with whole lines, others dashed; neighbours in colours far apart.
+STYLES = {"tpe": 7, "gp": 8, "random": 6, "alone": 2, "ours": 3, "ours-8": 0, "ours-2": 5,
+          "ours-1": 4, "taf": 11, "voting-8": 9}  # fmt: skip
 NOTHING = [
     "No reported run is saved yet. `python -m benchmarks.suite run` makes all of them, and "
     "`python -m benchmarks.suite page` writes this part."
@@ -140,23 +143,26 @@ def _recommended(table: Mapping[str, Standing]) -> list[str]:
 def figure(federation: Federation, table: Mapping[str, Standing]) -> str:
     """Return the figure of one federation: mean loss by evaluation, with intervals."""
     drawn = [table[name] for name in DRAWN if name in table] or list(table.values())[:10]
-    lows = [m - h for s in drawn for m, h in s.at[1:]]
-    highs = [m + h for s in drawn for m, h in s.at[1:]]
-    times = np.arange(1.0, drawn[0].shown[-1] + 1)
+    first = federation.initial or 1  # before, a method that evaluates these together has no pick
+    at = [[(t, m, h) for t, (m, h) in zip(s.shown, s.at, strict=True) if t >= first] for s in drawn]
+    lows = [m - h for points in at for t, m, h in points if t > 1]
+    highs = [m + h for points in at for t, m, h in points if t > 1]
+    times = np.arange(float(first), drawn[0].shown[-1] + 1)
     chart = Chart(
         f"suite-{federation.name}", f"Mean loss by evaluation: {federation.title}",
         linear_axis(times, "evaluations of each party", whole=True),
         linear_axis(np.array([*lows, *highs]), "loss"),
     )  # fmt: skip
-    for i, s in enumerate(drawn):
-        inside = np.clip(s.curve, chart.y.low, chart.y.high)
-        chart.line(times, inside, style(i), s.label)
-        for t, (mean, half) in zip(s.shown, s.at, strict=True):
+    for i, (s, points) in enumerate(zip(drawn, at, strict=True)):
+        inside = np.clip(s.curve[first - 1 :], chart.y.low, chart.y.high)
+        how = style(STYLES.get(s.method, i))
+        chart.line(times, inside, how, s.label)
+        for t, mean, half in points:
             if chart.y.low <= mean <= chart.y.high:
                 ends = np.clip([mean - half, mean + half], chart.y.low, chart.y.high)
                 # Beside one another: intervals at one place could not be told apart.
                 place = np.full(2, t + 0.12 * (i - len(drawn) / 2) * len(times) / 30)
-                chart.line(np.clip(place, 1, times[-1]), ends, style(i))
+                chart.line(np.clip(place, times[0], times[-1]), ends, how)
     return alone(chart)
 
 
