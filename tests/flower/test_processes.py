@@ -22,7 +22,7 @@ child.stdout.readline()
 
 @pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 def test_no_process_outlives_the_flower_of_a_test(tmp_path: Path) -> None:
-    with flower(tmp_path, quick=True) as running:
+    with flower(tmp_path) as running:
         running.start(sys.executable, "-c", LEAVES_ONE).wait(60)
         assert len(running.left()) == 1
     assert running.left() == []

@@ -353,6 +353,19 @@ def test_a_noisy_release_of_few_scores_for_the_parameters_is_not_sent(parameters
     assert len(server.released) == 4  # made, charged and published all the same
 
 
+@pytest.mark.parametrize(("parameters", "until"), [(10, None), (20, 22)])
+def test_long_work_alone_for_few_scores_is_said(parameters, until):
+    # Five agents have 6 * 20 scores after 24 evaluations each, which are two and 22 rounds.
+    space = Space({f"x{d}": Float(0.0, 1.0) for d in range(parameters)})
+    server = make(5, 28, space, regions=1, epsilon=500.0, releases="all")
+    if until is None:
+        assert server.warnings() == []
+    else:
+        (text,) = server.warnings()
+        assert f"agents work alone up to round {until} of 28" in text
+        assert "6 scores of all agents together for each of the 20 parameters" in text
+
+
 @pytest.mark.parametrize("settings", [{"epsilon": 1.0}, {"epsilon": 50.0, "parameters": 9}])
 def test_the_paper_s_agents_are_sent_every_release(settings):
     parameters = settings.pop("parameters", 1)

@@ -672,17 +672,24 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         """Return a warning where agents work alone for more than half of the planned rounds."""
         memory, alone = empty_memory(self.settings), self.last_round
         excess = 1.0 if self.secure_plan is None else self.secure_plan.excess
+        drowned = True
         for round in functions:
             memory.add(np.zeros((1, 1)), excess * self.aggregation.deviation(round), round)
-            if not is_drowned(self.settings, memory, self.space.dimension):
+            if not self._is_withheld(memory):
                 alone = round
                 break
+            drowned = is_drowned(self.settings, memory, self.space.dimension)
         if 2 * alone <= self.last_round:
             return []
+        told = f"agents work alone up to round {alone} of {self.last_round}: no release before has "
+        if not drowned:
+            return [
+                f"{told}{SCORES_PER_PARAMETER} scores of all agents together for each of the "
+                f"{self.space.dimension} parameters. More agents or fewer parameters would do"
+            ]
         limit = most_noise(self.space.dimension)
         return [
-            f"agents work alone up to round {alone} of {self.last_round}: no release before "
-            f"has less noise than {limit:g} times what {self.agents} agents are expected to tell "
+            f"{told}less noise than {limit:g} times what {self.agents} agents are expected to tell "
             "one another by then. More agents, a larger epsilon or earlier releases would do"
         ]
 
