@@ -24,6 +24,7 @@ import numpy as np
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.space import Space
+from flwr_fbo.methods.dp_fts_de.final_rounds import score_rounds
 from flwr_fbo.models.features import RandomFeatures
 from flwr_fbo.models.gp import Path
 from flwr_fbo.privacy.releases import Release, ReleaseMemory
@@ -108,9 +109,9 @@ def read_released(
     except (RunDirectoryError, KeyError, ValueError) as error:
         return None, [*damages, str(error)]
     memory = ReleaseMemory()
-    final = arrays.get("final-round", np.zeros(0))  # holds scores of finalists, and no function
+    scored = score_rounds(arrays)
     for release in releases:
-        if release.round in final:
+        if release.round in scored:
             continue
         memory.add(release.vector, release.deviation, release.round)
     weights = memory.average()

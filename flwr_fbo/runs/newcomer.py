@@ -22,6 +22,7 @@ from pathlib import Path
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space, Value
+from flwr_fbo.methods.dp_fts_de.final_rounds import score_rounds
 from flwr_fbo.methods.dp_fts_de.server import empty_memory, shared_weights
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.thompson.sampler import ThompsonSampler
@@ -90,14 +91,20 @@ def read_shared_knowledge(source: str | Path) -> SharedKnowledge:
     keys = DPFTSDESettings.keys()
     settings = DPFTSDESettings.from_mapping({k: v for k, v in config.items() if k in keys})
     # The same memory as the server's, so the same function as the last one that agents were sent.
-    released = empty_memory(settings)
-    for release in _releases_of(directory):
-        if release.round <= last:
+    released, releases = empty_memory(settings), _releases_of(directory)
+    if not releases:
+        raise SettingsError(f"`run_dir` must hold releases, but {directory.root} has none yet")
+    arrays = directory.releases.features()
+    scored = score_rounds(arrays)
+    for release in releases:
+        if release.round <= last and release.round not in scored:
             released.add(release.vector, release.deviation, release.round)
     weights = shared_weights(settings, released)
     if weights is None:
-        raise SettingsError(f"`run_dir` must hold releases, but {directory.root} has none yet")
-    arrays = directory.releases.features()
+        raise SettingsError(
+            "`run_dir` must hold a release of the shared function, but those of "
+            f"{directory.root} hold scores of settings"
+        )
     features = RandomFeatures(arrays["frequencies"], arrays["phases"])
     regions = Regions(tuple(int(k) for k in arrays["splits"]))
     space = Space.from_dict(directory.read_json("space.json"))

@@ -161,6 +161,9 @@ class DPFTSDE(FBOStrategy):
     finalists : int
         Number of settings that all agents evaluate in the last rounds, to recommend one to all; 0
         recommends from the shared function alone (>= 0).
+    finalists_from : Literal["function", "list"]
+        Where finalists come from: the shared function, or, for many parameters, a public list of
+        settings of which each agent evaluates a part before.
     final_round : int | None
         Round in which agents share their scores of the finalists; the last where unset (>= 1).
     noise_seed : int | None
@@ -247,6 +250,7 @@ class DPFTSDE(FBOStrategy):
         robust: Literal["none", "trimmed-mean", "geometric-median"] = "none",
         robust_trim: float = 0.2,
         finalists: int = 0,
+        finalists_from: Literal["function", "list"] = "function",
         final_round: int | None = None,
         noise_seed: int | None = None,
     ) -> None: ...

@@ -23,7 +23,6 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.registry import find_method
 from flwr_fbo.methods.voting.agent import VotingAgent, make_agent
-from flwr_fbo.methods.voting.candidates import settings_to_vote_on
 from flwr_fbo.methods.voting.server import VotingServer
 from flwr_fbo.methods.voting.settings import VotingSettings
 from flwr_fbo.methods.voting.tally import Tally
@@ -31,6 +30,7 @@ from flwr_fbo.privacy.entropy import seeded_entropy
 from flwr_fbo.privacy.events import GaussianRelease
 from flwr_fbo.privacy.ledger import Ledger
 from flwr_fbo.report import write_report
+from flwr_fbo.search.listed import listed_settings
 
 LINE = Space({"x": Float(0.0, 1.0)})
 MIXED = Space(
@@ -70,19 +70,19 @@ def run(made: VotingServer, agents: list[VotingAgent]) -> None:
 def test_the_list_holds_different_points_of_the_space(
     design: Any, space: Space, budget: int
 ) -> None:
-    listed = settings_to_vote_on(space, budget, design, np.random.default_rng(0))
+    listed = listed_settings(space, budget, design, np.random.default_rng(0))
     assert listed.shape[1] == space.dimension
     assert budget / 3 <= len(listed) <= budget
     assert len(np.unique(listed, axis=0)) == len(listed)
     np.testing.assert_allclose(space.snap(listed), listed)
     if design == "spread":
         assert len(listed) == budget
-        longer = settings_to_vote_on(space, budget + 5, design, np.random.default_rng(0))
+        longer = listed_settings(space, budget + 5, design, np.random.default_rng(0))
         np.testing.assert_array_equal(longer[:budget], listed)
 
 
 def test_a_grid_has_all_combinations() -> None:
-    listed = settings_to_vote_on(MIXED, 30, "grid", np.random.default_rng(0))
+    listed = listed_settings(MIXED, 30, "grid", np.random.default_rng(0))
     rows = [MIXED.from_unit(point) for point in listed]
     by_name = [sorted({row[name] for row in rows}, key=str) for name in ("rate", "depth", "kind")]
     assert [len(values) for values in by_name] == [3, 3, 3]  # 3 x 3 x 3 = 27 <= 30 < 4 x 3 x 3
@@ -94,9 +94,9 @@ def test_a_grid_has_all_combinations() -> None:
 
 def test_small_and_finite_spaces_are_listed() -> None:
     depth = Space({"depth": Int(1, 4)})
-    assert len(settings_to_vote_on(depth, 10, "spread", np.random.default_rng(0))) == 4
+    assert len(listed_settings(depth, 10, "spread", np.random.default_rng(0))) == 4
     few = Space.finite(LINE.parameters, [{"x": v / 20} for v in range(20)])
-    listed = settings_to_vote_on(few, 8, "grid", np.random.default_rng(0))
+    listed = listed_settings(few, 8, "grid", np.random.default_rng(0))
     assert len(listed) == 8
     assert {tuple(p) for p in listed} < {tuple(p) for p in few.points}
 

@@ -60,6 +60,7 @@ class Chooser:
 CHOOSERS: tuple[Chooser, ...] = (
     *(Chooser("ours", "dp-fts-de", t, {}) for t in (5, 10, 20)),
     Chooser("ours, 8 finalists", "dp-fts-de", 20, {"finalists": 8}),
+    Chooser("ours, 8 of a list", "dp-fts-de", 20, {"finalists": 8, "finalists-from": "list"}),
     *(Chooser("voting", "voting", t, {}) for t in (20, 100)),
     Chooser("voting as published", "voting", 100, {"design": "grid", "neighbours": "replaced"}),
     *(Chooser("fed-pne", "fed-pne", t, {"most-means": 16}) for t in (20, 100)),
@@ -216,7 +217,7 @@ def _voting_wins(case: str, rows: Sequence[Record]) -> list[str]:
     means, found = _means(rows), []
     for epsilon in sorted({r["asked_epsilon"] for r in rows if r["asked_epsilon"] is not None}):
         vote = means.get(("voting", 100, epsilon))
-        for name in ("ours", "ours, 8 finalists"):
+        for name in ("ours", "ours, 8 finalists", "ours, 8 of a list"):
             ours = means.get((name, 20, epsilon))
             if vote and ours and vote[0] - vote[1] > ours[0] + ours[1]:
                 against = f"{vote[0]:.3f} against {ours[0]:.3f}"

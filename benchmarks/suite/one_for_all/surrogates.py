@@ -41,6 +41,7 @@ FEDERATIONS: tuple[Federation, ...] = (RPART_60, BOOSTING, LEARNER)
 METHODS: dict[str, tuple[str, int, Mapping[str, Any]]] = {
     "voting": ("voting", 100, {}),
     "ours, 8 finalists": ("dp-fts-de", 20, {"finalists": 8}),
+    "ours, 8 of a list": ("dp-fts-de", 20, {"finalists": 8, "finalists-from": "list"}),
     "ours, 20 evaluations": ("dp-fts-de", 20, {}),
     "ours, 12 evaluations": ("dp-fts-de", 12, {}),
 }

@@ -82,10 +82,11 @@ class AuditedRun:
         self._entropy = entropy
         # Few features make an audit fast, and do not change the cost of a release. The plan may
         # depend on their number, and is fixed first.
+        listed = settings.finalists_from == "list"  # whose rounds depend on the finalists alone
         self.settings = dataclasses.replace(
             settings,
             features=max(4, math.ceil(math.log2(len(self.rounds) + 2)) + 1),
-            releases=",".join(map(str, self.rounds)),
+            releases="auto" if listed else ",".join(map(str, self.rounds)),
             sampling_rate=q,
         )
 

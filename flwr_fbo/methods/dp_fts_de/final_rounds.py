@@ -3,7 +3,20 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
+
+from flwr_fbo.core.arrays import Array
+
+#: The array of a run's setup with the rounds whose releases hold scores, and no weights.
+SCORE_ROUNDS = "final-round"
+
+
+def score_rounds(arrays: Mapping[str, Array]) -> set[int]:
+    """Return the rounds whose releases hold scores of settings in place of weights."""
+    return {int(t) for t in np.atleast_1d(arrays.get(SCORE_ROUNDS, np.zeros(0)))}
 
 
 @dataclass(frozen=True)

@@ -36,7 +36,15 @@ from flwr_fbo.core.protocol import Reply, Request
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.dp_fts_de.aggregation import Aggregation
+from flwr_fbo.methods.dp_fts_de.final_rounds import SCORE_ROUNDS
 from flwr_fbo.methods.dp_fts_de.finalists import best_finalist, choose_finalists
+from flwr_fbo.methods.dp_fts_de.public_list import (
+    GOOD,
+    best_of_list,
+    expected_scores,
+    first_of,
+    list_length,
+)
 from flwr_fbo.methods.dp_fts_de.secure import open_sum, secure_plan
 from flwr_fbo.methods.dp_fts_de.settings import HALF_LIFE, DPFTSDESettings
 from flwr_fbo.methods.method import RunParameters
@@ -62,10 +70,13 @@ from flwr_fbo.privacy.release_plan import expected_signal
 from flwr_fbo.privacy.releases import Release, ReleaseMemory
 from flwr_fbo.privacy.secure.noise_share import charged_delta
 from flwr_fbo.privacy.statement import DELTAS, NEVER_COVERED, PrivacyStatement, versions
+from flwr_fbo.search.listed import listed_settings
 from flwr_fbo.search.regions import home_regions
 
 #: Key of the generator that draws from the posterior of which the finalists are the best points.
 FINALISTS = 3
+#: Key of the generator of the public list of settings.
+LIST = 4
 #: From this many parameters on, the posterior mean recommends. In development runs it was ahead in
 #: two federations with 11 parameters, and in one with 5 the maximum of the function was.
 POSTERIOR_FROM = 8
@@ -210,9 +221,14 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         #: The rounds of the finalists, and the finalists (K, D) from the first of them on.
         self.finals = settings.finals(rounds)
         self.finalists: Array | None = None
+        #: The public list of settings (G, D) from which finalists are chosen; None without one.
+        self.listed = self._public_list()
         if self.finals is not None:
-            # A reader of the releases must know which of them holds scores and not weights.
-            final = {"final-round": np.array([self.finals.end], dtype=np.float64)}
+            # A reader of the releases must know which of them hold scores and not weights.
+            scored = [self.finals.end]
+            if self.listed is not None:
+                scored = list(range(self.finals.end + 1))
+            final = {SCORE_ROUNDS: np.array(scored, dtype=np.float64)}
             self._setup = replace(self._setup, arrays={**self._setup.arrays, **final})
         #: What agents are sent, once it is computed: the weights (P, M), or None before a release.
         self._weights: tuple[Array | None] | None = None
@@ -240,6 +256,33 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         if settings.private and run.ledger is not None:
             server._open_ledger(run.ledger, run.run)
         return server
+
+    def _public_list(self) -> Array | None:
+        """Return the public list of settings (G, D); None where finalists come from a function."""
+        if self.finals is None or self.settings.finalists_from != "list":
+            return None
+        noise = self.aggregation.deviation(self.finals.start - 1) if self.settings.private else 0.0
+        noise = self._score_deviation(noise)
+        count = list_length(self.agents, self._listed_evaluations, noise, self.finals.count)
+        # A vector holds as many scores as it has numbers.
+        count = min(count, self.settings.features)
+        return listed_settings(self.space, count, "spread", self._rng(LIST))
+
+    @property
+    def _listed_evaluations(self) -> int:
+        """Return how many settings of the public list each agent evaluates."""
+        assert self.finals is not None
+        return self.settings.evaluations_after(self.finals.start - 1)
+
+    def _score_deviation(self, deviation: float) -> float:
+        """Return a release's noise, in the scale of agents' vectors of norm 1."""
+        noise = math.hypot(deviation, self._local_deviation())
+        return noise / math.sqrt(self.regions.count) / self._score_norm
+
+    @property
+    def _score_norm(self) -> float:
+        """Return the norm of a vector of scores in the sum."""
+        return min(self.settings.max_norm, self.aggregation.bound or math.inf)
 
     def _wants_long_features(self) -> bool:
         """Return whether all features have one long length scale, which follows from the plan."""
@@ -334,7 +377,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             first, memory = self.released.releases[0], empty_memory(self.settings)
             memory.add(first.vector, first.deviation, first.round)
             mixed = learns_lengthscale(self.settings, self.regions.count)
-            known = mixed and not self._long_features and first.round == 0
+            known = mixed and not self._long_features and first.round == 0 and self.listed is None
             if not known or self._is_withheld(memory):
                 self._lengthscale = (None,)
             else:
@@ -367,28 +410,65 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
     # -- rounds ------------------------------------------------------------------------------
 
     def _round_requests(self, present: Sequence[int]) -> dict[int, Request]:
-        if self.finals is None or self.round not in self.finals:
+        if self.finals is None or self.round > self.finals.end:
             return ThompsonServer.requests(self, present)
+        if self.round not in self.finals:
+            if self.listed is None:
+                return ThompsonServer.requests(self, present)
+            return self._list_requests(self.listed, present)
         if self.finalists is None:  # public, and stored with the state
-            self.finalists = choose_finalists(
-                self._released_model(self.released.releases),
-                self.finals.count,
-                self._rng(FINALISTS),
-                self._released_maximum(self.released.releases),
-            )
+            self.finalists = self._choose_finalists(self.finals.count)
         first, count = self.finals.of_round(self.round)
         values = {"first": first, "count": count}
         arrays = {"finalists": self.finalists}
         request = Request("final", self.round, values, arrays, self._all_expected())
         return dict.fromkeys(present, request)
 
+    def _list_requests(self, listed: Array, present: Sequence[int]) -> dict[int, Request]:
+        """Return the requests to evaluate the agents' own parts of the public list."""
+        settings, round = self.settings, self.round
+        before = settings.evaluations_after(round - 1) if round else 0
+        count = settings.evaluations_after(round) - before
+        arrays, expects, asked = {"finalists": listed}, self._all_expected(), dict[int, Request]()
+        length = len(listed)
+        firsts = {n: (first_of(n, self.agents, length) + before) % length for n in present}
+        for first in set(firsts.values()):
+            values = {"first": first, "count": count}
+            asked[first] = Request("listed", round, values, arrays, expects)
+        return {n: asked[first] for n, first in firsts.items()}
+
+    def _choose_finalists(self, count: int) -> Array:
+        """Return the finalists, from the releases so far: (K, D)."""
+        released = self.released.releases
+        if self.listed is None:
+            model, best = self._released_model(released), self._released_maximum(released)
+            return choose_finalists(model, count, self._rng(FINALISTS), best)
+        order = np.argsort(-self._expected_of_list(released), kind="stable")
+        return np.asarray(self.listed[np.resize(order, count)])
+
+    def _expected_of_list(self, released: Sequence[Release]) -> Array:
+        """Return what releases say of the settings of the public list: (G,)."""
+        assert self.listed is not None
+        scores, noise = self._scores_of_list(released)
+        evaluations = self._listed_evaluations
+        return expected_scores(self.space, self.listed, scores, noise, self.agents, evaluations)
+
+    def _scores_of_list(self, released: Sequence[Release]) -> tuple[Array, float]:
+        """Return the scores of the public list (G,) with their noise, for vectors of norm 1."""
+        assert self.listed is not None
+        made = [r for r in released if not self._is_final(r.round)]
+        if not made:
+            return np.zeros(len(self.listed)), UNKNOWN
+        scores = made[-1].vector.mean(axis=0)[: len(self.listed)] / self._score_norm
+        return scores, self._score_deviation(made[-1].deviation)
+
     def _is_final(self, round: int) -> bool:
         """Return whether the release of a round is that of the scores of the finalists."""
         return self.finals is not None and round == self.finals.end
 
     def _functions(self, released: Sequence[Release]) -> list[Release]:
-        """Return the releases of weights, without that of the scores of the finalists."""
-        return [r for r in released if not self._is_final(r.round)]
+        """Return the releases of weights, without those of scores."""
+        return [r for r in released if self.listed is None and not self._is_final(r.round)]
 
     def _released_model(self, released: Sequence[Release]) -> ReleasedModel:
         """Return what the releases of weights say about the mean objective."""
@@ -414,7 +494,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         round, due = self.round, self._sum_is_due()
         ThompsonServer.close(self, replies)
         if due and self.secure_plan is not None:
-            finalists = self.finalists if self._is_final(round) else None
+            finalists = self.finalists if self._is_final(round) else self.listed
             self._sum = open_sum(
                 self.secure_plan, self.aggregation, self._bound_to, round, finalists
             )
@@ -525,6 +605,8 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         final = [r for r in released if self._is_final(r.round)]
         if final and self.finalists is not None:
             return self._best_finalist(final[0], released)
+        if self.listed is not None:
+            return self._best_of_list(self.listed, released)
         if self.space.dimension < POSTERIOR_FROM or not self._functions(released):
             return self._maximum(released)
         model = self._released_model(released)
@@ -558,16 +640,25 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         """Return the finalist to recommend, from the release of the scores."""
         assert self.finalists is not None
         # Rows are means of the same vectors, which have the same norm where no clip is shorter.
-        bound = min(self.settings.max_norm, self.aggregation.bound or math.inf)
-        scores = final.vector.mean(axis=0)[: len(self.finalists)] / bound
-        noise = math.hypot(final.deviation, self._local_deviation())
-        deviation = noise / math.sqrt(len(final.vector)) / bound
-        model = self._released_model(released)
-        expected = model.mean_at(self.finalists)
+        scores = final.vector.mean(axis=0)[: len(self.finalists)] / self._score_norm
+        deviation = self._score_deviation(final.deviation)
+        if self.listed is None:
+            expected = self._released_model(released).mean_at(self.finalists)
+        else:
+            listed = self._expected_of_list(released)
+            expected = np.resize(np.sort(listed)[::-1], len(self.finalists))
         found = best_finalist(
             self.space, self.finalists, scores, deviation, expected, len(released)
         )
         return found.to_dict()
+
+    def _best_of_list(self, listed: Array, released: Sequence[Release]) -> dict[str, Any] | None:
+        """Return the setting of the public list to recommend where finalists have no scores yet."""
+        if not released:
+            return None
+        scores, noise = self._scores_of_list(released)
+        expected = self._expected_of_list(released)
+        return best_of_list(self.space, listed, scores, noise, expected).to_dict()
 
     def statement(self) -> PrivacyStatement:
         """Return what the whole planned schedule guarantees, and what it has spent so far."""
@@ -648,6 +739,8 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         plan, z = self.release_plan, self.noise_multiplier
         if z is None or not plan.rounds or self.delta is None or self.aggregation.bound is None:
             return []
+        if self.listed is not None:
+            return self._warning_of_noise_in_list(len(self.listed))
         functions = [t for t in plan.rounds if not self._is_final(t)]
         if not functions:
             return []
@@ -666,6 +759,20 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
             f"the noise of a release ({noise:.2g}) is larger than the expected signal of "
             f"{self.agents} agents ({signal:.2g}): sharing is not expected to help. "
             f"About {needed} agents{or_epsilon} would be enough"
+        ]
+
+    def _warning_of_noise_in_list(self, length: int) -> list[str]:
+        """Return a warning where the noise drowns the scores of the public list."""
+        assert self.finals is not None
+        excess = 1.0 if self.secure_plan is None else self.secure_plan.excess
+        noise = self._score_deviation(excess * self.aggregation.deviation(self.finals.start - 1))
+        signal = 2.0 * GOOD * math.sqrt(self._listed_evaluations) / length
+        if noise <= signal:
+            return []
+        return [
+            f"the noise in the scores of the public list ({noise:.2g}) is larger than the expected "
+            f"score of a good setting ({signal:.2g}): the finalists are little better than others "
+            f"of the list. About {math.ceil(self.agents * noise / signal)} agents would be enough"
         ]
 
     def _warning_of_late_releases(self, functions: Sequence[int]) -> list[str]:

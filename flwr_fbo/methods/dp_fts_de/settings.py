@@ -170,6 +170,11 @@ class DPFTSDESettings(ThompsonSettings):
         "0 recommends from the shared function alone",
         at_least(0),
     )
+    finalists_from: Literal["function", "list"] = setting(
+        "function",
+        "where finalists come from: the shared function, or, for many parameters, a public list of "
+        "settings of which each agent evaluates a part before",
+    )
     final_round: int | None = setting(
         None,
         "round in which agents share their scores of the finalists; the last where unset",
@@ -205,8 +210,27 @@ class DPFTSDESettings(ThompsonSettings):
                 f"`robust` must be none in a private run, but got {self.robust!r}: only a sum "
                 "has the sensitivity that the noise is made for; the clip bounds every agent"
             )
+        if self.finalists_from == "list":
+            self._check_list()
         if self.secure:
             self._check_secure()
+
+    def _check_list(self) -> None:
+        """Raise SettingsError for settings that a run with a public list cannot have."""
+        if not self.finalists:
+            raise SettingsError(
+                "`finalists-from=list` needs finalists, but `finalists` is 0; try finalists=8"
+            )
+        if self.releases != "auto":
+            raise SettingsError(
+                "`releases` must be auto with `finalists-from=list`, which releases the scores of "
+                f"the list and of the finalists, but got {self.releases!r}"
+            )
+        if self.robust != "none":
+            raise SettingsError(
+                f"`robust` must be none with `finalists-from=list`, but got {self.robust!r}: few "
+                "agents evaluate the same setting of the list, and such a mean leaves them out"
+            )
 
     def _check_secure(self) -> None:
         """Raise SettingsError for settings that a secure sum cannot have."""
@@ -251,11 +275,14 @@ class DPFTSDESettings(ThompsonSettings):
     def release_plan(self, agents: int, rounds: int) -> ReleasePlan:
         """Return which of the rounds 0 .. T release, and with which sampling rate.
 
-        With finalists, the final round is the last of them. Their scores are one more release.
+        With finalists, the final round is the last of them. Their scores are one more release. With
+        a public list, its scores are the only other one.
         """
         finals = self.finals(rounds)
         if finals is None:
             return self._function_plan(agents, rounds, 0)
+        if self.finalists_from == "list":  # all evaluations before are of the list
+            return ReleasePlan((finals.start - 1, finals.end), self.sampling_rate or 1.0)
         plan = self._function_plan(agents, finals.start, 1)
         return replace(plan, rounds=(*plan.rounds, finals.end))
 
@@ -321,7 +348,7 @@ class DPFTSDESettings(ThompsonSettings):
         """
         finals = self.finals(planned)
         fixed = {} if finals is None else {"final-round": finals.end}
-        if not self.private:
+        if not self.private or self.finalists_from == "list":
             return fixed
         made = self.release_plan(agents, planned)
         functions = [t for t in made.rounds if finals is None or t != finals.end]

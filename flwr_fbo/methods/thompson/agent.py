@@ -10,6 +10,7 @@ kind            values                            arrays
 ``step``        ``own-probability``,              ``advice`` (P, M), or none
                 ``lengthscale`` (or none)
 ``final``       ``first``, ``count``              ``finalists`` (K, D)
+``listed``      ``first``, ``count``              ``finalists`` (G, D)
 ==============  ================================  ============================
 
 An agent with the setting ``parallel`` = k makes k evaluations at once: k in a step, and its initial
@@ -18,7 +19,8 @@ under way. The reply is one vector for all evaluations, whatever k is.
 
 A request ``final`` names the points to evaluate: ``count`` of the finalists, from number ``first``.
 Where it expects ``omega``, the shared vector holds the scores of all finalists in place of weights
-(:mod:`flwr_fbo.methods.thompson.score_vector`).
+(:mod:`flwr_fbo.methods.thompson.score_vector`). A request ``listed`` is the same for a public list,
+of which each agent evaluates a part; after the last setting of the list comes the first.
 
 ``advice`` holds the weights of the shared function. Any request may expect ``omega``, the shared
 vector: (M,), or (M + 2,) where agents share the scale of their scores; then ``advice`` has two
@@ -39,7 +41,7 @@ from flwr_fbo.core.protocol import Agent, Reply, Request, Setup
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.owner import Owner
 from flwr_fbo.methods.thompson.local_privacy import with_local_privacy
-from flwr_fbo.methods.thompson.sampler import Proposal, ThompsonSampler
+from flwr_fbo.methods.thompson.sampler import Proposal, Source, ThompsonSampler
 from flwr_fbo.methods.thompson.score_vector import score_vector, scores_at
 from flwr_fbo.methods.thompson.settings import ThompsonSettings
 from flwr_fbo.methods.thompson.shared_function import SharedFunction, shared_function_of
@@ -51,6 +53,8 @@ from flwr_fbo.search.pruning import Reports, gain_after, is_hopeless
 from flwr_fbo.search.regions import Regions
 
 KIND = "thompson"
+#: Requests to evaluate settings that all agents are sent, and the source of such a point.
+SETTINGS_OF_ALL: dict[str, Source] = {"final": "finalist", "listed": "list"}
 #: Returns the proposal for a play, given the points (D,) that are under way.
 Propose: TypeAlias = Callable[[int, Sequence[Array]], Proposal]
 #: The round that keys the first draw of an agent's history before the start. The number is far
@@ -179,11 +183,11 @@ class ThompsonAgent:
             self._history(request)
         elif request.kind == "step":
             self._step(request)
-        elif request.kind == "final":
-            self._final(request)
+        elif request.kind in SETTINGS_OF_ALL:
+            self._settings_of_all(request)
         else:
             raise ValueError(
-                "a request's `kind` must be explore, history, step or final, but got "
+                "a request's `kind` must be explore, history, step, final or listed, but got "
                 f"{request.kind!r}"
             )
 
@@ -255,13 +259,13 @@ class ThompsonAgent:
 
         self._evaluate_all(request.round, range(self._parallel), propose)
 
-    def _final(self, request: Request) -> None:
-        """Evaluate the finalists of a round, which are the same for all agents."""
+    def _settings_of_all(self, request: Request) -> None:
+        """Evaluate the finalists of a round, or the agent's part of the public list."""
         first, count = int(request.values["first"]), int(request.values["count"])
-        finalists = request.arrays["finalists"]
+        settings, source = request.arrays["finalists"], SETTINGS_OF_ALL[request.kind]
 
         def propose(play: int, pending: Sequence[Array]) -> Proposal:
-            return Proposal(finalists[first + play], "finalist")
+            return Proposal(settings[(first + play) % len(settings)], source)
 
         self._evaluate_all(request.round, range(count), propose, warm_start=False)
 

@@ -64,7 +64,7 @@ ESCAPES = 64
 
 #: What proposed a point: a random draw, the own model, the shared function, a random draw in place
 #: of a point that has failed before, or the server for all agents. Journals hold these words.
-Source: TypeAlias = Literal["initial", "own", "advice", "escape", "finalist"]
+Source: TypeAlias = Literal["initial", "own", "advice", "escape", "finalist", "list"]
 
 
 @dataclass(frozen=True)

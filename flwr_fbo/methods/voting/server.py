@@ -42,7 +42,6 @@ from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.secure_sum import MORE_COLLUDING, PLAN, SecurePlan, SecureSum, plan_sums
 from flwr_fbo.methods.summing_server import SummingServer
 from flwr_fbo.methods.voting.agent import KIND
-from flwr_fbo.methods.voting.candidates import settings_to_vote_on
 from flwr_fbo.methods.voting.secure import open_sum
 from flwr_fbo.methods.voting.settings import VotingSettings
 from flwr_fbo.methods.voting.tally import Tally
@@ -55,6 +54,7 @@ from flwr_fbo.privacy.mechanisms import Integers
 from flwr_fbo.privacy.releases import Release, ReleaseMemory
 from flwr_fbo.privacy.secure.noise_share import charged_delta
 from flwr_fbo.privacy.statement import DELTAS, NEVER_COVERED, PrivacyStatement, versions
+from flwr_fbo.search.listed import listed_settings
 
 #: Secure sums that may be abandoned, before their votes are asked for, until the run ends.
 MOST_ATTEMPTS = 5
@@ -97,7 +97,7 @@ class VotingServer(SummingServer):
             raise SettingsError(f"`agents` must be >= 1, but got {agents!r}")
         self.space, self.agents, self.settings = space, agents, settings
         rng = np.random.default_rng([seed, 2**31])
-        self.listed = settings_to_vote_on(space, settings.budget, settings.design, rng)
+        self.listed = listed_settings(space, settings.budget, settings.design, rng)
         self.rounds: int | None = math.ceil(len(self.listed) / settings.batch)
         self._last = self.rounds - 1
         self.round = 0

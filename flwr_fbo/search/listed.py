@@ -1,4 +1,4 @@
-"""The public list of settings that every agent evaluates and votes on."""
+"""A public list of settings, of which agents evaluate all or a part."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from flwr_fbo.search.candidates import quasi_random
 _ATTEMPTS = 20
 
 
-def settings_to_vote_on(
+def listed_settings(
     space: Space, budget: int, design: Literal["spread", "grid"], rng: np.random.Generator
 ) -> Array:
     """Return at most ``budget`` different points of the space: (G, D).
@@ -29,7 +29,7 @@ def settings_to_vote_on(
     --------
     >>> from flwr_fbo import Float, Int
     >>> space = Space({"rate": Float(0.0, 1.0), "depth": Int(1, 3)})
-    >>> grid = settings_to_vote_on(space, 10, "grid", np.random.default_rng(0))
+    >>> grid = listed_settings(space, 10, "grid", np.random.default_rng(0))
     >>> [space.from_unit(point)["depth"] for point in grid]
     [1, 2, 3, 1, 2, 3, 1, 2, 3]
     """
