@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from flwr_fbo import DPFTSDE, Callback, Float, resume, simulate, task
+from flwr_fbo import DPFTSDE, Callback, Float, join, resume, simulate, task
+from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
 from flwr_fbo.report.runs import read_run
 from flwr_fbo.runs.files.directory import RunDirectory
+from flwr_fbo.runs.newcomer import read_shared_knowledge
 
 SMALL: dict[str, Any] = {"agents": 8, "rounds": 7, "seed": 4}
 PRIVATE: dict[str, Any] = {"epsilon": 8.0, "finalists": 3}
@@ -110,3 +112,53 @@ def test_parties_that_trust_no_server_add_their_own_noise_to_the_scores(tmp_path
     final = RunDirectory(tmp_path / "few").releases.read()[-1]
     assert final.round < 7 or not final.vector.any()
     assert not spent.recommendation["clear"] or "finalists" not in spent.recommendation
+
+
+# ------------------------------------------------------------------ a public list
+
+
+def test_a_newcomer_never_takes_scores_for_the_shared_function(tmp_path: Path) -> None:
+    """Its prior mean is the function that agents were last sent, as without finalists."""
+    simulate(hill, strategy=DPFTSDE(**PRIVATE), run_dir=tmp_path / "r", **SMALL)
+    directory = RunDirectory(tmp_path / "r")
+    final = directory.releases.read()[-1]
+    assert final.round == 7
+    with_scores = read_shared_knowledge(tmp_path / "r").shared.weights
+    earlier = max(r.round for r in directory.releases.read()[:-1])
+    before = tmp_path / "r" / "releases" / f"round-{earlier:04d}.npz"
+    np.testing.assert_array_equal(with_scores, read_shared_knowledge(before).shared.weights)
+
+
+def test_a_run_with_a_list_is_reported_and_cannot_be_joined(tmp_path: Path) -> None:
+    strategy = DPFTSDE(**PRIVATE, finalists_from="list")
+    found = simulate(hill, strategy=strategy, run_dir=tmp_path / "r", **SMALL)
+    assert [r.round for r in RunDirectory(tmp_path / "r").releases.read()] == [4, 7]
+    assert found.recommendation["releases"] == 2
+    assert found.epsilon == pytest.approx(8.0, rel=1e-3)
+    run = read_run(tmp_path / "r")
+    assert run.released is None  # no release is a function
+    sources = [e.source for e in run.histories[0]]
+    assert sources == ["list"] * 6 + ["finalist"] * 3
+    with pytest.raises(
+        SettingsError, match=r"`run_dir` must hold a release of the shared function"
+    ):
+        join(tmp_path / "r")
+    after = resume(tmp_path / "r", hill, rounds=9)
+    assert after.recommendation == found.recommendation
+    assert after.epsilon == found.epsilon
+
+
+@pytest.mark.parametrize("after", [0, 4, 5])
+def test_a_stopped_run_with_a_list_goes_on_the_same(tmp_path: Path, after: int) -> None:
+    strategy = DPFTSDE(finalists=3, finalists_from="list")
+    whole = simulate(hill, strategy=strategy, run_dir=tmp_path / "whole", **SMALL)
+    with pytest.raises(KeyboardInterrupt):
+        simulate(hill, strategy=strategy, run_dir=tmp_path / "r", callbacks=[Stop(after)], **SMALL)
+    assert resume(tmp_path / "r", hill).recommendation == whole.recommendation
+
+
+def test_the_sums_of_a_list_are_secure(tmp_path: Path) -> None:
+    strategy = DPFTSDE(**PRIVATE, finalists_from="list", aggregation="secure")
+    found = simulate(hill, strategy=strategy, run_dir=tmp_path / "r", **SMALL)
+    assert len(found.recommendation["finalists"]) == 3
+    assert [r.round for r in RunDirectory(tmp_path / "r").releases.read()] == [4, 7]
