@@ -157,7 +157,7 @@ def test_runs_are_saved_once_and_the_table_is_theirs(
     assert command.main(["page", "--results", str(tmp_path)]) == 2
     out = tmp_path / "page.md"
     assert command.main(["page", "--results", str(tmp_path), "--out", str(out)]) == 0
-    assert f"| voting | 8 | {rows[3]['accuracy']:.3f} ± 0.000 |" in out.read_text()
+    assert f"| voting | 8 | {rows[3]['accuracy']:.3f} |" in out.read_text()  # no interval
 
 
 def saved(method: str, evaluations: int, accuracy: float, seed: int) -> dict[str, Any]:
@@ -178,6 +178,20 @@ def test_where_voting_wins_is_said() -> None:
     assert "**Mean over 1 cases**" in page
     assert "| ours | 20 | 0.510 (0) |" in page
     assert "| voting | 100 | 0.810 |" in page
+
+
+def test_one_seed_has_no_interval_and_wins_nothing() -> None:
+    page = command.content([saved("ours", 20, 0.5, 7000), saved("voting", 100, 0.9, 7000)])
+    assert page[-1].endswith("nowhere.")
+    assert "| voting | 100 | 0.900 |" in page
+
+
+def test_methods_stand_in_one_order_whatever_was_run_first() -> None:
+    rows = [saved(c.name, c.evaluations, 0.5, 7000) for c in reversed(command.CHOOSERS)]
+    table = [line for line in command.content(rows) if line.startswith("| ")]
+    shown = [tuple(line.split(" | ")[:2]) for line in table]
+    order = [(f"| {c.name}", str(c.evaluations)) for c in command.CHOOSERS]
+    assert [row for row in shown if row in order] == 2 * order
 
 
 def test_means_are_over_cases_in_which_everything_was_run() -> None:

@@ -16,7 +16,7 @@ import argparse
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -175,7 +175,7 @@ def _over_cases(by_case: Mapping[str, Sequence[Record]]) -> list[str]:
         f"| method | evaluations of a party | {' | '.join(f'epsilon {e:g}' for e in epsilons)} |",
         f"|---|---:|{'---:|' * len(epsilons)}",
     ]
-    for method, evaluations in dict.fromkeys((m, t) for m, t, _ in keys):
+    for method, evaluations in _in_order(keys):
         cells = []
         for e in epsilons:
             key = (method, evaluations, e)
@@ -186,6 +186,13 @@ def _over_cases(by_case: Mapping[str, Sequence[Record]]) -> list[str]:
             cells.append(shown)
         lines.append(f"| {method} | {evaluations} | {' | '.join(cells)} |")
     return lines
+
+
+def _in_order(keys: Iterable[tuple[str, int, float | None]]) -> list[tuple[str, int]]:
+    """Return methods with their evaluations, random settings first, then as listed above."""
+    known = [("random", 0), *((c.name, c.evaluations) for c in CHOOSERS)]
+    found = dict.fromkeys((m, t) for m, t, _ in keys)
+    return sorted(found, key=lambda k: known.index(k) if k in known else len(known))
 
 
 def _means(rows: Sequence[Record]) -> dict[tuple[str, int, float | None], tuple[float, float]]:
@@ -205,16 +212,22 @@ def _table(case: str, rows: Sequence[Record]) -> list[str]:
         f"**{case}**, {seeds} seeds: accuracy of FedAvg", "",
         f"| method | evaluations of a party | {head} |", f"|---|---:|{'---:|' * len(epsilons)}",
     ]  # fmt: skip
-    for method, evaluations in dict.fromkeys((m, t) for m, t, _ in means):
+    for method, evaluations in _in_order(means):
         cells = [means.get((method, evaluations, None)) or means.get((method, evaluations, e))
                  for e in epsilons]  # fmt: skip
-        shown = " | ".join("-" if c is None else f"{c[0]:.3f} ± {c[1]:.3f}" for c in cells)
+        # One seed has no interval.
+        spread = [f" ± {c[1]:.3f}" if c and seeds > 1 else "" for c in cells]
+        shown = " | ".join(
+            "-" if c is None else f"{c[0]:.3f}{half}" for c, half in zip(cells, spread, strict=True)
+        )
         lines.append(f"| {method} | {evaluations} | {shown} |")
     return lines
 
 
 def _voting_wins(case: str, rows: Sequence[Record]) -> list[str]:
     means, found = _means(rows), []
+    if len({r["seed"] for r in rows}) < 2:  # which have no interval
+        return found
     for epsilon in sorted({r["asked_epsilon"] for r in rows if r["asked_epsilon"] is not None}):
         vote = means.get(("voting", 100, epsilon))
         for name in ("ours", "ours, 8 finalists", "ours, 8 of a list"):
