@@ -166,7 +166,7 @@ def test_bad_weights_are_refused_before_anything_is_evaluated(bad):
 
 def test_an_unknown_request_is_refused():
     party = Party(setup_on())
-    with pytest.raises(ValueError, match="explore, history, step, final or listed, but got 'dance'"):
+    with pytest.raises(ValueError, match="step, final or listed, but got 'dance'"):
         party.answer(Request("dance", 0))
     assert party.calls == 0
 
