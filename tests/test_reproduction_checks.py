@@ -229,7 +229,8 @@ def test_what_is_left_names_seeds_and_their_cost(tmp_path: Path) -> None:
     assert row == (
         "| Fig. 0 | 1 | 3 of 21 | 18 | `python -m benchmarks.reproduce toy --seeds 21` |"
     )
-    assert left([replace(figure, obstacle="no data")], store)[2:] == []
+    nothing = left([replace(figure, obstacle="no data")], store)
+    assert nothing == ["Nothing is left that 100 seeds would decide."]
     # Another form of the figure, of which one curve has runs: the other costs as much.
     changed = replace(figure, curves={"a": figure.curves["a"], "b": Run("federation", {})})
     (row,) = left([replace(changed, instead=figure)], store)[2:]

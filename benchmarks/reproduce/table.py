@@ -318,6 +318,8 @@ def left(figures: Sequence[Figure], store: Store) -> list[str]:
         cost = "not known" if np.isinf(hours) else f"{hours:.2g}"
         cells = [figure.figure, what, f"{made} of {seeds}", cost, command]
         rows.append((hours, f"| {' | '.join(cells)} |"))
+    if not rows:
+        return [f"Nothing is left that {MOST_SEEDS} seeds would decide."]
     head = ["| figure | open checks | seeds | CPU hours | command |", "|---|---|---|---|---|"]
     return head + [row for _, row in sorted(rows)]
 
