@@ -29,6 +29,7 @@ the releases before decide, with little the scores do.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 from scipy import special
@@ -95,17 +96,23 @@ def best_finalist(
     prior = TRUST * spread * (expected - expected.mean()) / max(varied, LEAST_SPREAD)
     posterior = (spread**2 * scores + deviation**2 * prior) / (spread**2 + deviation**2)
     order = np.argsort(-posterior, kind="stable")
-    best = int(order[0])
-    # Where all parties' scores are equal, this is what the noise reaches in one run of twenty.
-    reach = deviation * float(special.ndtri(LEVEL ** (1.0 / count)))
     ranking = [{"params": space.from_unit(finalists[i]), "score": float(scores[i])} for i in order]
+    best = recommended_of(space, finalists, scores, deviation, int(order[0]), releases)
+    return replace(best, finalists=ranking)
+
+
+def recommended_of(
+    space: Space, points: Array, scores: Array, deviation: float, best: int, releases: int
+) -> Recommendation:
+    """Return the ``best`` of some points (K, D) with released scores (K,) as the recommendation."""
+    # Where all parties' scores are equal, this is what the noise reaches in one run of twenty.
+    reach = deviation * float(special.ndtri(LEVEL ** (1.0 / len(points))))
     return Recommendation(
-        params=space.from_unit(finalists[best]),
-        unit=finalists[best].tolist(),
+        params=space.from_unit(points[best]),
+        unit=points[best].tolist(),
         value=float(scores[best]),
         noise=float(deviation),
         noise_reach=reach,
         clear=bool(scores[best] > reach),
         releases=releases,
-        finalists=ranking,
     )

@@ -29,11 +29,9 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from scipy import special
 
 from flwr_fbo.core.arrays import Array
 from flwr_fbo.core.space import Space
-from flwr_fbo.methods.thompson.recommendation import LEVEL, Recommendation
 from flwr_fbo.methods.thompson.released_model import (
     ADDITIVE,
     MIDDLE,
@@ -46,9 +44,8 @@ from flwr_fbo.methods.thompson.released_model import (
 EACH = 6
 #: Settings of the list for each finalist, at the least: with and without enough agents.
 FOR_EACH_FINALIST, WITH_FEW_AGENTS = 5, 2
-#: The score of a good setting, 1.5 standard deviations of f, is at least twice the noise: half of
-#: that is this number.
-GOOD = 0.75
+#: f of a good setting, and how many times the noise its score should be.
+GOOD, CLEAR = 1.5, 2.0
 
 
 def list_length(agents: int, evaluations: int, deviation: float, finalists: int) -> int:
@@ -71,7 +68,9 @@ def list_length(agents: int, evaluations: int, deviation: float, finalists: int)
     64
     """
     most = agents * evaluations // EACH
-    clear = math.floor(min(GOOD * math.sqrt(evaluations) / deviation if deviation else most, most))
+    clear = most
+    if deviation:  # a f = CLEAR * sigma
+        clear = math.floor(min(GOOD * math.sqrt(evaluations) / (CLEAR * deviation), most))
     wanted = max(clear, min(FOR_EACH_FINALIST * finalists, most))
     return max(wanted, WITH_FEW_AGENTS * finalists)
 
@@ -116,20 +115,3 @@ def expected_scores(
             found.append(axes @ (size * signal * spread * along / total))
     likely = np.exp(np.array(logs) - max(logs))
     return np.asarray(prior + (likely / likely.sum()) @ np.array(found))
-
-
-def best_of_list(
-    space: Space, listed: Array, scores: Array, deviation: float, expected: Array
-) -> Recommendation:
-    """Return the setting of the list of the largest expected score, before there are finalists."""
-    best = int(np.argmax(expected))
-    reach = deviation * float(special.ndtri(LEVEL ** (1.0 / len(listed))))
-    return Recommendation(
-        params=space.from_unit(listed[best]),
-        unit=listed[best].tolist(),
-        value=float(scores[best]),
-        noise=float(deviation),
-        noise_reach=reach,
-        clear=bool(scores[best] > reach),
-        releases=1,
-    )

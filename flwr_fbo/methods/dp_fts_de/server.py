@@ -37,10 +37,9 @@ from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Space
 from flwr_fbo.methods.dp_fts_de.aggregation import Aggregation
 from flwr_fbo.methods.dp_fts_de.final_rounds import SCORE_ROUNDS
-from flwr_fbo.methods.dp_fts_de.finalists import best_finalist, choose_finalists
+from flwr_fbo.methods.dp_fts_de.finalists import best_finalist, choose_finalists, recommended_of
 from flwr_fbo.methods.dp_fts_de.public_list import (
     GOOD,
-    best_of_list,
     expected_scores,
     first_of,
     list_length,
@@ -645,8 +644,9 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         if self.listed is None:
             expected = self._released_model(released).mean_at(self.finalists)
         else:
-            listed = self._expected_of_list(released)
-            expected = np.resize(np.sort(listed)[::-1], len(self.finalists))
+            # A secure sum of the list may come late, after the finalists were chosen without it.
+            apart = np.abs(self.finalists[:, None, :] - self.listed).max(axis=2)  # (K, G)
+            expected = self._expected_of_list(released)[apart.argmin(axis=1)]
         found = best_finalist(
             self.space, self.finalists, scores, deviation, expected, len(released)
         )
@@ -657,8 +657,8 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         if not released:
             return None
         scores, noise = self._scores_of_list(released)
-        expected = self._expected_of_list(released)
-        return best_of_list(self.space, listed, scores, noise, expected).to_dict()
+        best = int(np.argmax(self._expected_of_list(released)))
+        return recommended_of(self.space, listed, scores, noise, best, len(released)).to_dict()
 
     def statement(self) -> PrivacyStatement:
         """Return what the whole planned schedule guarantees, and what it has spent so far."""
@@ -766,7 +766,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         assert self.finals is not None
         excess = 1.0 if self.secure_plan is None else self.secure_plan.excess
         noise = self._score_deviation(excess * self.aggregation.deviation(self.finals.start - 1))
-        signal = 2.0 * GOOD * math.sqrt(self._listed_evaluations) / length
+        signal = GOOD * math.sqrt(self._listed_evaluations) / length
         if noise <= signal:
             return []
         return [
