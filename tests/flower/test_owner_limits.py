@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
 from flwr_fbo import wire
 from flwr_fbo.clients.client_app import simulated_client_app
@@ -76,11 +77,13 @@ def test_a_limit_makes_vectors_locally_private(tmp_path: Path, asked: float | No
     strategy = FTS(initial_points=2, features=8, refit_every=0, local_epsilon=asked)
     strategy.stop = lambda report: report.round == 0
     start(strategy, tmp_path, **{"epsilon-limit": 0.5})
-    # The clip is sqrt(8); noise for ten answers at epsilon .5 is some hundred times as long.
     server: Any = strategy.server
-    lengths = [float(np.linalg.norm(v)) for v in server.messages.values()]
-    assert len(lengths) == 3
-    assert min(lengths) > 100
+    vectors = np.array(list(server.messages.values()))
+    assert vectors.shape == (3, 8)
+    # The clip is sqrt(8), and the limit is for ten answers. The noise is from the OS: less than
+    # this has a probability of 1e-9, and is still twenty times what is sent without noise.
+    least = 2.0 * np.sqrt(8) * gaussian_multiplier(0.5, 1e-5) * np.sqrt(10)
+    assert np.linalg.norm(vectors) > least * np.sqrt(chi2.ppf(1e-9, df=vectors.size))
     assert len(list(owners_books(0).parent.glob("agent-*.jsonl"))) == 3
     assert not list(tmp_path.glob("*.privacy.jsonl"))  # a limit's ledger belongs to no run
 
