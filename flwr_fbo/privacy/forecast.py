@@ -24,6 +24,9 @@ clipped vectors, is at most :math:`S / \sqrt P` long. The ratio is
 Above 1 the noise is longer than any signal can be. At a given epsilon z grows slower than q, so
 the ratio is least at q = 1: sampling lowers the noise multiplier, but not the noise of the mean.
 
+Releases that hold the scores of a public list of settings are read number by number. There the
+ratio is that of the noise in one score to the score of a good setting (:class:`ListedScores`).
+
 **Without a trusted server** (:class:`SecureForecast`) the parties make the noise, so that any t - c
 of them make enough. Where all N answer, the noise is :math:`\sqrt{N / (t - c)}` times as large; the
 ratio above has this factor.
@@ -35,7 +38,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -76,6 +79,16 @@ class SecureForecast:
         return math.sqrt(agents / (self.threshold(agents) - self.colluding))
 
 
+class ListedScores(Protocol):
+    """What the releases of a planned run tell of a public list of settings."""
+
+    def __call__(self, agents: int, deviation: float) -> tuple[int, float]:
+        """Return the length of the list and the expected score of a good setting in it.
+
+        Scores, and the ``deviation`` of the noise in each, are parts of agents' vectors of norm 1.
+        """
+
+
 @dataclass(frozen=True)
 class PrivacyForecast:
     """A schedule of releases and its cost, as :func:`forecast_privacy` returns it."""
@@ -97,6 +110,8 @@ class PrivacyForecast:
     secure: SecureForecast | None = None
     #: The round whose release holds the agents' scores of the finalists; None without finalists.
     final_round: int | None = None
+    #: The scores of the public list that finalists come from; None without a list.
+    listed: ListedScores | None = None
 
     @property
     def releases(self) -> int:
@@ -105,9 +120,20 @@ class PrivacyForecast:
 
     @property
     def noise_to_signal(self) -> float:
-        """Return the norm of a release's noise over the largest possible norm of its signal."""
-        spread = math.sqrt(self.features * self.regions) * self.excess_noise
-        return self.noise_multiplier * spread / (self.agents * self.sampling_rate)
+        """Return a release's noise over its signal.
+
+        Of a function both are norms, and the signal is the largest possible. Of a public list both
+        are those of one score, and the signal is what is expected of a good setting.
+        """
+        noise = self._charged_noise * self.excess_noise
+        if self.listed is not None:
+            return noise / self.listed(self.agents, self._charged_noise)[1]
+        return noise * math.sqrt(self.features * self.regions)
+
+    @property
+    def _charged_noise(self) -> float:
+        """Return the noise in one number of a mean of vectors of norm 1."""
+        return self.noise_multiplier / (self.agents * self.sampling_rate)
 
     @property
     def excess_noise(self) -> float:
@@ -151,15 +177,15 @@ class PrivacyForecast:
         Where an epsilon was asked for, each row has the noise for that epsilon; otherwise each
         row has the epsilon of the given noise, by ``pld``.
         """
-        number = "rounds" if all(self.schedule) else "releases"
         changes: list[tuple[str, Any]] = [
             ("sampling_rate", self.sampling_rate / 2),
             ("sampling_rate", min(1.0, self.sampling_rate * 2)),
             ("agents", max(2, self.agents // 2)),
             ("agents", self.agents * 2),
-            (number, max(1, self.releases // 2)),
-            (number, self.releases * 2),
         ]
+        if self.listed is None:  # a list and its finalists are always two releases
+            number = "rounds" if all(self.schedule) else "releases"
+            changes += [(number, max(1, self.releases // 2)), (number, self.releases * 2)]
         rows = []
         if self.secure is not None:
             changes = [("aggregation", "central"), *(c for c in changes if c[0] != "sampling_rate")]
@@ -231,8 +257,6 @@ class PrivacyForecast:
     def _head(self) -> list[str]:
         target = self.epsilon_target
         asked = "" if target is None else f" (asked for: {target:g})"
-        ratio = self.noise_to_signal
-        verdict = "more noise than any signal" if ratio > 1 else "a signal can exceed the noise"
         rounds = [t for t, releases in enumerate(self.schedule) if releases]
         listed = ""
         if len(rounds) < self.rounds and len(rounds) <= 12:  # a list that is worth its space
@@ -246,9 +270,19 @@ class PrivacyForecast:
             f"sampling rate q      {self.sampling_rate:g}",
             f"delta                {self.delta:.3g}",
             f"epsilon              {self.epsilon['pld']:.3f} by pld{asked}",
-            f"noise against signal {ratio:.3f}: {verdict} (M={self.features}, P={self.regions})",
+            f"noise against signal {self.noise_to_signal:.3f}: {self._verdict()}",
             *self._trust_lines(),
         ]
+
+    def _verdict(self) -> str:
+        """Return what the noise against the signal says."""
+        large = self.noise_to_signal > 1
+        if self.listed is not None:
+            length, _ = self.listed(self.agents, self._charged_noise)
+            what = "more noise than a good setting's score" if large else "good settings stand out"
+            return f"{what} (of {length} in the list)"
+        what = "more noise than any signal" if large else "a signal can exceed the noise"
+        return f"{what} (M={self.features}, P={self.regions})"
 
     def _final_lines(self) -> list[str]:
         if self.final_round is None:
@@ -319,6 +353,7 @@ def forecast_privacy(
     regions: int = 1,
     secure: SecureForecast | None = None,
     final_round: int | None = None,
+    listed: ListedScores | None = None,
 ) -> PrivacyForecast:
     """Return the cost of a run with central privacy, before the run starts.
 
@@ -348,6 +383,8 @@ def forecast_privacy(
         The secure sums of the run; by default the server adds the noise.
     final_round : int, optional
         The round whose release holds the agents' scores of the finalists, where there are any.
+    listed : ListedScores, optional
+        The scores of the public list that the finalists come from, where they do.
     """
     checks.count("agents", agents, low=2)
     if (epsilon is None) == (noise_multiplier is None):
@@ -385,6 +422,7 @@ def forecast_privacy(
         delta_given=delta is not None,
         secure=secure,
         final_round=final_round,
+        listed=listed,
     )
 
 

@@ -13,9 +13,11 @@ from flwr_fbo.core.space import Categorical, Float, Space
 from flwr_fbo.methods.dp_fts_de.audited_run import AuditedRun
 from flwr_fbo.methods.dp_fts_de.final_rounds import SCORE_ROUNDS, score_rounds
 from flwr_fbo.methods.dp_fts_de.finalists import recommended_of
+from flwr_fbo.methods.dp_fts_de.plan import forecast_of, planned_settings
 from flwr_fbo.methods.dp_fts_de.public_list import (
     expected_scores,
     first_of,
+    good_score,
     list_length,
 )
 from flwr_fbo.methods.dp_fts_de.server import DPFTSDEServer
@@ -287,3 +289,30 @@ def test_noise_that_drowns_the_list_is_warned_of() -> None:
     assert len(few) == 1
     assert "the noise in the scores of the public list" in few[0]
     assert server_of(agents=200, epsilon=4.0).warnings() == []
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"epsilon": 1.0},
+        {"epsilon": 8.0, "regions": 4, "weights-hold": 0, "weights-decay": 1},
+        {"epsilon": 2.0, "aggregation": "secure"},
+        {"epsilon": 3.0, "clip": 0.5},
+        {"noise-multiplier": 2.0, "sampling-rate": 0.5},
+    ],
+)
+def test_a_plan_says_how_the_noise_stands_to_a_good_score(given: dict[str, Any]) -> None:
+    stated = {"finalists": 8, "finalists-from": "list", "features": 60, **given}
+    settings = planned_settings(stated)
+    plan = forecast_of(settings, 50, 20)
+    server: Any = DPFTSDEServer(SQUARE, 50, settings, 20, 3)
+    excess = 1.0 if server.secure_plan is None else server.secure_plan.excess
+    noise = server._score_deviation(excess * server.aggregation.deviation(server.finals.start - 1))
+    good = good_score(server._listed_evaluations, len(server.listed))
+    assert plan.noise_to_signal == pytest.approx(noise / good, rel=1e-6)
+    assert f"(of {len(server.listed)} in the list)" in plan.to_text()
+    assert (plan.noise_to_signal > 1) == ("more noise than a good setting's" in plan.to_text())
+    # More agents have a longer list, or less noise in the same; there are always two releases.
+    others = {next(iter(row.items())): row["noise_to_signal"] for row in plan.alternatives}
+    assert others["agents", 25] > plan.noise_to_signal >= 0.99 * others["agents", 100]
+    assert not [name for name, _ in others if name in ("releases", "rounds")]

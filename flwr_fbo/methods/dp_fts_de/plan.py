@@ -7,10 +7,17 @@ from typing import Any
 
 from flwr_fbo.core.settings import SettingsError
 from flwr_fbo.core.space import Float, Space
+from flwr_fbo.methods.dp_fts_de.final_rounds import FinalRounds
+from flwr_fbo.methods.dp_fts_de.public_list import good_score, list_length
 from flwr_fbo.methods.dp_fts_de.settings import DPFTSDESettings
 from flwr_fbo.methods.method import RunParameters
 from flwr_fbo.methods.registry import find_method
-from flwr_fbo.privacy.forecast import PrivacyForecast, SecureForecast, forecast_privacy
+from flwr_fbo.privacy.forecast import (
+    ListedScores,
+    PrivacyForecast,
+    SecureForecast,
+    forecast_privacy,
+)
 from flwr_fbo.privacy.statement import PrivacyStatement
 
 #: What a plan assumes where it is not stated: a task with a known range of scores.
@@ -21,11 +28,11 @@ def planned_settings(stated: Mapping[str, Any]) -> DPFTSDESettings:
     """Return the settings of a planned run, from kebab-case keys; a value of None is unset.
 
     With a noise multiplier and without an epsilon every round releases, as in the paper, unless
-    ``releases`` says otherwise.
+    ``releases`` says otherwise, or the finalists come from a public list.
     """
     given = {key: value for key, value in stated.items() if value is not None}
     presets = dict(KNOWN_RANGE)
-    if "epsilon" not in given:
+    if "epsilon" not in given and given.get("finalists-from") != "list":
         presets["releases"] = "all"
     return DPFTSDESettings.from_mapping(given, presets)
 
@@ -60,7 +67,21 @@ def forecast_of(settings: DPFTSDESettings, agents: int, rounds: int) -> PrivacyF
         regions=settings.regions,
         secure=secure,
         final_round=None if finals is None else finals.end,
+        listed=_listed_scores(settings, finals),
     )
+
+
+def _listed_scores(settings: DPFTSDESettings, finals: FinalRounds | None) -> ListedScores | None:
+    """Return what releases tell of the public list; None where finalists come from a function."""
+    if finals is None or settings.finalists_from != "list":
+        return None
+    evaluations, count = settings.evaluations_after(finals.start - 1), finals.count
+
+    def listed(agents: int, deviation: float) -> tuple[int, float]:
+        length = min(list_length(agents, evaluations, deviation, count), settings.features)
+        return length, good_score(evaluations, length)
+
+    return listed
 
 
 def _states_delta(settings: DPFTSDESettings) -> bool:

@@ -75,6 +75,11 @@ def list_length(agents: int, evaluations: int, deviation: float, finalists: int)
     return max(wanted, WITH_FEW_AGENTS * finalists)
 
 
+def good_score(evaluations: int, length: int) -> float:
+    """Return the mean score, of vectors of norm 1, that is expected of a good setting: a GOOD."""
+    return GOOD * math.sqrt(evaluations) / length
+
+
 def first_of(agent: int, agents: int, length: int) -> int:
     """Return the number of the first setting of the list that an agent evaluates."""
     return agent * length // agents

@@ -39,9 +39,9 @@ from flwr_fbo.methods.dp_fts_de.aggregation import Aggregation
 from flwr_fbo.methods.dp_fts_de.final_rounds import SCORE_ROUNDS
 from flwr_fbo.methods.dp_fts_de.finalists import best_finalist, choose_finalists, recommended_of
 from flwr_fbo.methods.dp_fts_de.public_list import (
-    GOOD,
     expected_scores,
     first_of,
+    good_score,
     list_length,
 )
 from flwr_fbo.methods.dp_fts_de.secure import open_sum, secure_plan
@@ -766,7 +766,7 @@ class DPFTSDEServer(SummingServer, ThompsonServer):
         assert self.finals is not None
         excess = 1.0 if self.secure_plan is None else self.secure_plan.excess
         noise = self._score_deviation(excess * self.aggregation.deviation(self.finals.start - 1))
-        signal = GOOD * math.sqrt(self._listed_evaluations) / length
+        signal = good_score(self._listed_evaluations, length)
         if noise <= signal:
             return []
         return [
