@@ -60,7 +60,11 @@ def privacy(
         float | None, typer.Option(help="Delta of epsilon; where unset, min(1e-5, 1/(10 N)).")
     ] = None,
     features: Annotated[
-        int, typer.Option(help="Number of random features (M), to compare noise with signal.")
+        int,
+        typer.Option(
+            help="Number of random features (M), to compare noise with signal; a run with 3 or 4 "
+            "parameters has 400."
+        ),
     ] = 200,
     regions: Annotated[
         int, typer.Option(help="Number of sub-regions (P), to compare noise with signal.")

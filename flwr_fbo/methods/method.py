@@ -220,6 +220,8 @@ class Method:
         Further arguments of the server.
     presets
         ``"module:function"`` of (task, seed): settings that follow from the task.
+    space_presets
+        ``"module:function"`` of (space): settings that follow from the search space.
     paper_settings
         Settings of the paper's experiments, applied by ``preset = "paper"``.
     bibtex
@@ -244,6 +246,7 @@ class Method:
     seeks: Literal["any", "global"] = "any"
     options: Mapping[str, Any] = field(default_factory=dict)
     presets: str = ""
+    space_presets: str = ""
     paper_settings: Mapping[str, Any] = field(default_factory=dict)
     bibtex: str = ""
     answers_early: bool = False
@@ -305,7 +308,12 @@ class Method:
 
     def presets_for(self, task: Task, seed: int) -> dict[str, Any]:
         """Return settings that follow from the task, for those that the user does not set."""
-        return dict(load_attribute(self.presets)(task, seed)) if self.presets else {}
+        of_task = load_attribute(self.presets)(task, seed) if self.presets else {}
+        return {**self.presets_in(task.space), **of_task}
+
+    def presets_in(self, space: Space) -> dict[str, Any]:
+        """Return settings that follow from the space, for those that the user does not set."""
+        return dict(load_attribute(self.space_presets)(space)) if self.space_presets else {}
 
 
 def load_attribute(where: str) -> Any:

@@ -85,7 +85,7 @@ def learn_lengthscale(
     """
     scales = _lengthscales(features.count, dimension)
     widest = scales >= WIDE * scales[-1]
-    if widest.all():  # in four dimensions and more, 200 features represent nothing narrow
+    if widest.all():  # in five dimensions and more, few features represent nothing narrow
         return None
     responses = _responses(features, points, noise)  # (J, M, n)
     side_by_side = np.concatenate(list(responses), axis=1) / len(points)  # B: (M, J n)

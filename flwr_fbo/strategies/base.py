@@ -100,8 +100,10 @@ class FBOStrategy(Strategy):
     def _configure(self, options: dict[str, Any], stated: dict[str, Any]) -> None:
         """Initialise a subclass from the arguments of its constructor."""
         method = find_method(self.method_name)
-        settings = method.settings_class.from_mapping(stated)
-        self._initialise(method, settings, StrategyOptions.of(options), stated)
+        chosen = StrategyOptions.of(options)
+        presets = {} if chosen.space is None else method.presets_in(chosen.space)
+        settings = method.settings_class.from_mapping(stated, presets)
+        self._initialise(method, settings, chosen, stated)
 
     def _initialise(
         self, method: Method, settings: Settings, options: StrategyOptions, stated: dict[str, Any]
@@ -152,12 +154,13 @@ class FBOStrategy(Strategy):
         registered = find_method(method, seeks)
         options = {k: v for k, v in values.items() if k in StrategyOptions.names()}
         rest = {k: v for k, v in values.items() if k not in options}
-        settings = registered.settings_class(**rest)
+        chosen = StrategyOptions.of(options)
+        presets = {} if chosen.space is None else registered.presets_in(chosen.space)
+        presets = {key.replace("-", "_"): value for key, value in presets.items()}
+        settings = registered.settings_class(**{**presets, **rest})
         # Made without __init__: the constructors of subclasses take arguments, not settings.
         strategy: FBOStrategy = registered.strategy_class.__new__(registered.strategy_class)
-        strategy._initialise(
-            registered, settings, StrategyOptions.of(options), settings_to_store(settings)
-        )
+        strategy._initialise(registered, settings, chosen, settings_to_store(settings))
         return strategy
 
     @classmethod

@@ -74,14 +74,16 @@ class DPFTSDE(FBOStrategy):
     beta_rule : Literal["constant", "theory"]
         Factor on the spread of sampled functions: `beta`, or that of Theorem 1 with B = `beta`.
     features : int
-        M, number of random features, and length of the vectors that agents share (>= 1).
+        M, number of random features, and length of the vectors that agents share; where unset,
+        400 in a space with 3 or 4 parameters (>= 1).
     feature_kernel : Literal["se", "matern52", "matern32"]
         Kernel that the shared random features approximate.
     feature_lengthscale : float | None
         Length scale of the random features, in the unit cube; where unset, a mix of many, or 1 in
         runs with 5 parameters and more and large noise (> 0).
     feature_noise : float
-        Lambda, noise variance in the posterior of omega, from which shared vectors come (> 0).
+        Lambda, noise variance in the posterior of omega, from which shared vectors come; where
+        unset, 0.1 in a space with 3 or 4 parameters (> 0).
     message : Literal["sample", "mean"]
         What an agent shares: a draw from the posterior of omega, or the posterior's mean.
     vector_bound : float | None

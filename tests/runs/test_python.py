@@ -149,6 +149,31 @@ class TestSpec:
         assert isinstance(settings, DPFTSDESettings)
         assert (settings.epsilon, settings.regions, settings.clip) == (5.0, 2, 22.0)
 
+    @pytest.mark.parametrize(
+        ("parameters", "features", "noise"),
+        [(2, 200, 0.3), (3, 400, 0.1), (4, 400, 0.1), (5, 200, 0.3)],
+    )
+    def test_three_and_four_parameters_have_more_features(
+        self, parameters: int, features: int, noise: float
+    ) -> None:
+        space = {f"x{n}": Float(0.0, 1.0) for n in range(parameters)}
+        many = task(space=space)(lambda params: 0.0)
+        by_task = RunSpec.from_mapping({"task": many, "strategy": DPFTSDE(epsilon=5.0)}).settings
+        made = DPFTSDE(space=space, epsilon=5.0).settings
+        named = FBOStrategy.of("dp-fts-de", space=space, epsilon=5.0).settings
+        for settings in (by_task, made, named):
+            assert isinstance(settings, DPFTSDESettings)
+            assert (settings.features, settings.feature_noise) == (features, noise)
+        told = DPFTSDE(space=space, features=60, feature_noise=0.7).settings
+        assert isinstance(told, DPFTSDESettings)
+        assert (told.features, told.feature_noise) == (60, 0.7)
+
+    def test_the_paper_has_its_own_number_of_features(self) -> None:
+        for strategy in ("dp-fts-de", "fts"):  # with three parameters
+            given = {"task": "activity", "strategy": strategy, "preset": "paper"}
+            settings = RunSpec.from_mapping(given).settings.to_mapping()
+            assert (settings["features"], settings["feature-noise"]) == (100, 1e-6)
+
     def test_none_survives_where_it_is_not_the_default(self) -> None:
         spec = RunSpec.from_mapping({"task": hill, "strategy": DPFTSDE(weights_decay=None)})
         again = RunSpec.from_mapping(json.loads(json.dumps(spec.to_mapping())))

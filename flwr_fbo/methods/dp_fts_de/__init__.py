@@ -14,6 +14,7 @@ METHODS = (
         agent_kind="thompson",
         strategy="flwr_fbo.strategies.dp_fts_de:DPFTSDE",
         presets="flwr_fbo.methods.method:score_range_presets",
+        space_presets="flwr_fbo.methods.dp_fts_de.settings:presets_in_space",
         paper_settings={
             **PAPER_AGENT,
             "p-schedule": "1-1/t",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from flwr_fbo.core.settings import SettingsError, above, at_least, setting, within
+from flwr_fbo.core.space import Space
 from flwr_fbo.methods.dp_fts_de.final_rounds import FinalRounds
 from flwr_fbo.methods.dp_fts_de.robust import Robust
 from flwr_fbo.methods.secure_settings import colluding_setting, threshold_setting
@@ -25,6 +26,18 @@ EARLY_RELEASES = (0, 1, 2, 4, 8, 16)
 BEFORE_FINALISTS = 0.7
 #: Number of rounds after which a release counts half as much as a new one, in ``advice = recent``.
 HALF_LIFE = 3.0
+
+
+#: In so many parameters 200 features are too few for narrow functions, and 400 are enough. With
+#: two parameters 200 are enough; with five neither number is (docs/evidence/agent.md).
+MORE_FEATURES_IN = (3, 4)
+
+
+def presets_in_space(space: Space) -> dict[str, Any]:
+    """Return the settings that follow from the number of parameters."""
+    if space.dimension not in MORE_FEATURES_IN:
+        return {}
+    return {"features": 400, "feature-noise": 0.1}
 
 
 @dataclass(frozen=True)
@@ -66,7 +79,8 @@ class DPFTSDESettings(ThompsonSettings):
     )
     features: int = setting(
         200,
-        "M, number of random features, and length of the vectors that agents share",
+        "M, number of random features, and length of the vectors that agents share; where unset, "
+        "400 in a space with 3 or 4 parameters",
         at_least(1),
     )
     feature_lengthscale: float | None = setting(
@@ -77,7 +91,8 @@ class DPFTSDESettings(ThompsonSettings):
     )
     feature_noise: float = setting(
         0.3,
-        "lambda, noise variance in the posterior of omega, from which shared vectors come",
+        "lambda, noise variance in the posterior of omega, from which shared vectors come; where "
+        "unset, 0.1 in a space with 3 or 4 parameters",
         above(0),
     )
     vector_bound: float | None = setting(
