@@ -279,8 +279,8 @@ class PrivacyForecast:
         large = self.noise_to_signal > 1
         if self.listed is not None:
             length, _ = self.listed(self.agents, self._charged_noise)
-            what = "more noise than a good setting's score" if large else "good settings stand out"
-            return f"{what} (of {length} in the list)"
+            what = "more than a good setting's score" if large else "good settings stand out"
+            return f"{what} (list of {length})"
         what = "more noise than any signal" if large else "a signal can exceed the noise"
         return f"{what} (M={self.features}, P={self.regions})"
 

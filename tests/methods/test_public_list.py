@@ -310,8 +310,10 @@ def test_a_plan_says_how_the_noise_stands_to_a_good_score(given: dict[str, Any])
     noise = server._score_deviation(excess * server.aggregation.deviation(server.finals.start - 1))
     good = good_score(server._listed_evaluations, len(server.listed))
     assert plan.noise_to_signal == pytest.approx(noise / good, rel=1e-6)
-    assert f"(of {len(server.listed)} in the list)" in plan.to_text()
-    assert (plan.noise_to_signal > 1) == ("more noise than a good setting's" in plan.to_text())
+    text = plan.to_text()
+    assert f"(list of {len(server.listed)})" in text
+    assert (plan.noise_to_signal > 1) == ("more than a good setting's score" in text)
+    assert max(map(len, text.splitlines())) <= 80
     # More agents have a longer list, or less noise in the same; there are always two releases.
     others = {next(iter(row.items())): row["noise_to_signal"] for row in plan.alternatives}
     assert others["agents", 25] > plan.noise_to_signal >= 0.99 * others["agents", 100]
