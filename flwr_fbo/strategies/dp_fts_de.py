@@ -74,8 +74,8 @@ class DPFTSDE(FBOStrategy):
     beta_rule : Literal["constant", "theory"]
         Factor on the spread of sampled functions: `beta`, or that of Theorem 1 with B = `beta`.
     features : int
-        M, number of random features, and length of the vectors that agents share; where unset,
-        400 in a space with 3 or 4 parameters (>= 1).
+        M, number of random features, and length of the vectors that agents share; where unset, 400
+        in a space with 3 or 4 parameters (>= 1).
     feature_kernel : Literal["se", "matern52", "matern32"]
         Kernel that the shared random features approximate.
     feature_lengthscale : float | None
