@@ -311,9 +311,11 @@ class Method:
         of_task = load_attribute(self.presets)(task, seed) if self.presets else {}
         return {**self.presets_in(task.space), **of_task}
 
-    def presets_in(self, space: Space) -> dict[str, Any]:
+    def presets_in(self, space: Space | None) -> dict[str, Any]:
         """Return settings that follow from the space, for those that the user does not set."""
-        return dict(load_attribute(self.space_presets)(space)) if self.space_presets else {}
+        if space is None or not self.space_presets:
+            return {}
+        return dict(load_attribute(self.space_presets)(space))
 
 
 def load_attribute(where: str) -> Any:

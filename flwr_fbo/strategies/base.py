@@ -101,8 +101,7 @@ class FBOStrategy(Strategy):
         """Initialise a subclass from the arguments of its constructor."""
         method = find_method(self.method_name)
         chosen = StrategyOptions.of(options)
-        presets = {} if chosen.space is None else method.presets_in(chosen.space)
-        settings = method.settings_class.from_mapping(stated, presets)
+        settings = method.settings_class.from_mapping(stated, method.presets_in(chosen.space))
         self._initialise(method, settings, chosen, stated)
 
     def _initialise(
@@ -155,7 +154,7 @@ class FBOStrategy(Strategy):
         options = {k: v for k, v in values.items() if k in StrategyOptions.names()}
         rest = {k: v for k, v in values.items() if k not in options}
         chosen = StrategyOptions.of(options)
-        presets = {} if chosen.space is None else registered.presets_in(chosen.space)
+        presets = registered.presets_in(chosen.space)
         presets = {key.replace("-", "_"): value for key, value in presets.items()}
         settings = registered.settings_class(**{**presets, **rest})
         # Made without __init__: the constructors of subclasses take arguments, not settings.

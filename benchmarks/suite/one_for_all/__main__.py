@@ -209,7 +209,7 @@ def _table(case: str, rows: Sequence[Record]) -> list[str]:
     seeds = len({r["seed"] for r in rows})
     head = " | ".join(f"epsilon {e:g}" for e in epsilons)
     lines = [
-        f"**{case}**, {seeds} seeds: accuracy of FedAvg", "",
+        f"**{case}**, {seeds} seed{'' if seeds == 1 else 's'}: accuracy of FedAvg", "",
         f"| method | evaluations of a party | {head} |", f"|---|---:|{'---:|' * len(epsilons)}",
     ]  # fmt: skip
     for method, evaluations in _in_order(means):

@@ -139,7 +139,7 @@ def _cells(rows: Sequence[Record], field: str, method: str) -> list[str]:
 
 def _table(federation: Federation, rows: Sequence[Record]) -> list[str]:
     seeds, head = len({r["seed"] for r in rows}), " | ".join(f"epsilon {e:g}" for e in EPSILONS)
-    dimension = f"{federation.parties} parties, {seeds} seeds"
+    dimension = f"{federation.parties} parties, {seeds} seed{'' if seeds == 1 else 's'}"
     lines = [f"**{federation.title}**, {dimension}: loss", "",
              f"| method | evaluations of a party | {head} |",
              f"|---|---:|{'---:|' * len(EPSILONS)}"]  # fmt: skip
